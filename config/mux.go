@@ -230,6 +230,13 @@ func (m *Mux) fallBack(ctx context.Context) {
 	m.openNowLocked()
 }
 
+// Silent returns the names of the sources that have sent no SET. Any goroutine may ask.
+func (m *Mux) Silent() []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.silentLocked()
+}
+
 // silentLocked returns the names of the sources that have sent no SET.
 func (m *Mux) silentLocked() (names []string) {
 	for _, s := range m.sources {

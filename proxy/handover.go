@@ -14,6 +14,7 @@ import (
 	"kubeproxy/internal/takeover"
 	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/handover"
+	"kubeproxy/proxy/sockopt"
 	"kubeproxy/registry"
 )
 
@@ -213,8 +214,8 @@ func (p *Proxier) Adopt(items iter.Seq2[takeover.Item, error]) error {
 }
 
 func (p *Proxier) adoptLocked(items iter.Seq2[takeover.Item, error]) error {
-	if p.stage != adopts {
-		return errors.New("nothing can be adopted after Serve, or without listeners")
+	if p.stage != adopts || p.stopped {
+		return errors.New("nothing can be adopted after Serve, without listeners, or once the proxy stops")
 	}
 	if p.adoption == nil {
 		p.adoption = newAdoption(p)
@@ -244,19 +245,33 @@ func (p *Proxier) endAdoptionLocked() {
 	p.adoption = nil
 }
 
-// Serve begins to accept clients, and has what was adopted go on.
+// Serve begins to accept clients, and has what was adopted go on. Once the proxy stops it does nothing.
 func (p *Proxier) Serve() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.stage != adopts {
+	if p.stage != adopts || p.stopped {
 		return
 	}
 	p.endAdoptionLocked() // it has lent something, and ended
 	p.stage, p.inherited = serves, nil
+	p.closeUnclaimedLocked()
 	p.engine.Resume()
 	for id, l := range p.listeners {
 		if l.socket != nil {
 			p.tellKeeperLocked(id, false)
 		}
+	}
+}
+
+// closeUnclaimedLocked closes the listeners of the predecessor that no service claims here. A keeper has copies of its own, in whose queues
+// clients would wait for good.
+func (p *Proxier) closeUnclaimedLocked() {
+	for id, fd := range p.engine.Leftover() {
+		if !p.keepsLocked(id) {
+			sockopt.Close(fd) // the predecessor has the last copy, and closes it
+			continue
+		}
+		sockopt.EndListening(fd)
+		p.tellKeeperLocked(id, true)
 	}
 }

@@ -330,3 +330,31 @@ func TestASuccessorsSocketsAreKept(t *testing.T) {
 	third.Exit(t)
 	m.awaits(t, "")
 }
+
+// TestAKeptSocketThatASuccessorDoesNotWantIsClosed, although the service manager has it: once the predecessor has ended, its port refuses clients.
+func TestAKeptSocketThatASuccessorDoesNotWantIsClosed(t *testing.T) {
+	for _, engine := range []string{"portable", "epoll"} {
+		t.Run(engine, func(t *testing.T) {
+			s, m := newSite(t), newManager(t)
+			path := takeoverPath(t)
+			unwanted := proxytest.FreePort(t)
+			s.put(t, registry.SpecsPrefix+"other", fmt.Sprintf(`{"kind":"Service","apiVersion":"v1beta1","id":"other","port":%d}`, unwanted))
+			first := m.start(t, s, "-engine="+engine, "-takeover="+path)
+			proxytest.Eventually(t, func() bool { return len(strings.Fields(m.names())) == 2 }, "the manager keeps both")
+			proxytest.Eventually(t, func() bool { return exists(path) }, "%s is there", path)
+			leave := s.press(t)
+			second := m.start(t, s, "-engine="+engine, "-takeover="+path, fmt.Sprintf("-allowed_ports=%d", s.port))
+			if code := first.Exit(t).ExitCode(); code != exitDone {
+				t.Errorf("exit status %d, want %d", code, exitDone)
+			}
+			m.awaits(t, s.keptName())
+			if proxytest.Listens(proxytest.On(unwanted)) {
+				t.Errorf("port %d is open, and no service has it", unwanted)
+			}
+			leave()
+			second.Signal(t, syscall.SIGTERM)
+			second.Exit(t)
+			m.awaits(t, "")
+		})
+	}
+}

@@ -63,10 +63,15 @@ func TestOverridesSurviveTakeOversAndRestarts(t *testing.T) {
 				h.want("status chat", exitDone, "disabled by an operator", "given weight 3 by an operator")
 			}
 			isIntact("nothing")
+			file := filepath.Join(state, "kube-proxy.overrides")
+			if err := os.Remove(file); err != nil {
+				t.Fatal(err)
+			}
 			next := s.start(t, args...)
 			next.Stderr.Wait(t, "overrides of operators are in force again")
 			p.Exit(t)
 			isIntact("a take-over")
+			proxytest.Eventually(t, func() bool { return exists(file) }, "the successor to write %s, whatever its predecessor has left there", file)
 			next.Signal(t, syscall.SIGKILL)
 			next.Exit(t)
 			p = s.serve(t, args...)
@@ -77,6 +82,13 @@ func TestOverridesSurviveTakeOversAndRestarts(t *testing.T) {
 			isIntact("a restart")
 			s.put(t, registry.EndpointsPrefix+"chat", fmt.Sprintf(`{"kind":"Endpoints","apiVersion":"v1beta1","id":"chat","endpoints":[%q]}`, b.Addr))
 			p.Stderr.Wait(t, "is disabled → none: the endpoint has gone")
+			proxytest.Eventually(t, func() bool {
+				text, err := os.ReadFile(file)
+				return err == nil && !strings.Contains(string(text), a.Addr.String()) && strings.Contains(string(text), b.Addr.String())
+			}, "the file to have the other override alone")
+			p.Signal(t, syscall.SIGKILL)
+			p.Exit(t)
+			s.serve(t, args...)
 			s.put(t, registry.EndpointsPrefix+"chat", fmt.Sprintf(`{"kind":"Endpoints","apiVersion":"v1beta1","id":"chat","endpoints":[%q,%q]}`, a.Addr, b.Addr))
 			proxytest.Eventually(t, func() bool { return s.answers(t, 4)["a"] > 0 }, "an endpoint that returns is as its record says")
 		})

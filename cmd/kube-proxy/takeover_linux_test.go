@@ -262,6 +262,21 @@ func TestASecondStartWaitsUntilItHasReadEachSource(t *testing.T) {
 	c.MustSay(t, "still?")
 }
 
+// What the first process does without, the second need not wait for.
+func TestASecondStartDoesNotWaitForWhatTheFirstHasNotRead(t *testing.T) {
+	s := newSite(t)
+	path := takeoverPath(t)
+	args := []string{"-takeover=" + path, "-registry_dir=" + filepath.Join(t.TempDir(), "none")}
+	first := s.serve(t, args...)
+	proxytest.Eventually(t, func() bool { return exists(path) }, "%s is there", path)
+	second := s.start(t, args...)
+	second.Stderr.Wait(t, "what the other sources hold is served without it")
+	second.Stderr.Wait(t, "listeners, connections and sessions")
+	if code := first.Exit(t).ExitCode(); code != exitDone {
+		t.Errorf("exit status %d, want %d", code, exitDone)
+	}
+}
+
 // TestOfTwoSuccessorsAtOnceOneTakesOverFromTheOther: the one that comes second waits its turn.
 func TestOfTwoSuccessorsAtOnceOneTakesOverFromTheOther(t *testing.T) {
 	s := newSite(t)

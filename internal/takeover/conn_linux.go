@@ -214,10 +214,14 @@ func (c *conn) refuse(why error) {
 		return // it knows
 	}
 	c.due = time.Now().Add(time.Second)
-	c.SetDeadline(c.due) // also when ctx has ended
+	c.SetDeadline(c.due)             // also when ctx has ended
+	_ = c.SetWriteBuffer(roomForAll) // or there may be none, beside what the peer has not read
 	reason := why.Error()
 	_ = c.send(frameRefusal, []byte(reason[:min(len(reason), maxReason)]))
 }
+
+// roomForAll is more than a socket has to begin with. The kernel gives as much of it as it allows (net.core.wmem_max), twice.
+const roomForAll = 1 << 20
 
 // sendItems sends a stream of items, until it ends or fails.
 func (c *conn) sendItems(items iter.Seq2[Item, error]) (sent end, err error) {

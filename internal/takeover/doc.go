@@ -20,11 +20,16 @@
 // Up to the word the predecessor owns everything. An error, a peer that is silent for too long, and the end of either process have
 // it thaw, and nothing was lost: the successor has read nothing from any descriptor. The word is one message. If the predecessor has
 // given up before, sending it fails, and the successor must not serve. The kernel decides which of the two came first: to give up,
-// the predecessor shuts down its end for reading, and then looks once more for the word among the messages that had arrived.
+// the predecessor shuts down its end for reading, and then looks once more for the word among the messages that had arrived. It says that it
+// has given up before it thaws, so a successor that finds an end of file, and no such message, knows that nothing has moved since the freeze.
+//
+// A predecessor that is told to stop listens at the path no more, and drains. If it is told so before a successor has said hello, it closes
+// the connection without a word; the successor asks again, finds nobody, and begins alone. A conversation that has begun goes on to its end,
+// for a few seconds at most.
 //
 // A successor whose conversation ends before the offer asks at the path again: another successor was first, and serves there by now. A
-// successor that finds the conversation broken later asks at the same path whether the predecessor still lives. If it does, Take returns
-// an error, and the successor has to end. If not, the successor serves with all that it was given completely.
+// successor that finds the conversation broken later, without a refusal, asks at the same path whether the predecessor still lives. If it does, or
+// has refused, Take returns an error, and the successor has to end. If not, the successor serves with all that it was given completely.
 //
 // # Lending
 //

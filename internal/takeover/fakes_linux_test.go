@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -134,12 +135,19 @@ func place(t *testing.T) string {
 // serve has p wait for its successor until the end of the test. The channel gets whether it has handed over.
 func serve(t *testing.T, p Predecessor, last ...Item) (path string, handedOver <-chan bool) {
 	t.Helper()
+	return serveUntil(t.Context(), t, stopWithin, p, last...)
+}
+
+// serveUntil is serve for a process that is told to stop when ctx ends, and then gives its successor so much time.
+func serveUntil(ctx context.Context, t *testing.T, stopWithin time.Duration, p Predecessor, last ...Item) (path string, handedOver <-chan bool) {
+	t.Helper()
 	path = place(t)
 	l, err := Listen(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
+	l.stopWithin = stopWithin
+	ctx, cancel := context.WithCancel(ctx)
 	done, result := make(chan struct{}), make(chan bool, 1)
 	go func() {
 		defer close(done)

@@ -12,7 +12,10 @@ import (
 const supported = false
 
 // A Listener is where a process waits for its successor. There is none here.
-type Listener struct{ Failures *atomic.Uint64 }
+type Listener struct {
+	Failures *atomic.Uint64
+	Lacks    func() []string
+}
 
 // Listen returns an error.
 func Listen(string) (*Listener, error) { return nil, errNotHere }
@@ -28,6 +31,9 @@ func (*Listener) Run(ctx context.Context, _ Predecessor, _ func() []Item) (hande
 
 // Waits returns ErrNobody.
 func Waits(context.Context, string) error { return ErrNobody }
+
+// Lacks returns ErrNobody.
+func Lacks(context.Context, string) ([]string, error) { return nil, ErrNobody }
 
 // A Taken is what a process has taken over. There is none here.
 type Taken struct{}

@@ -2,10 +2,12 @@ package takeover
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -20,14 +22,22 @@ const (
 	openWithin   = 30 * time.Second // to open ten thousand ports takes about a second
 	freezeWithin = 2 * time.Second  // traffic stands still meanwhile
 	lastWithin   = 5 * time.Second
+	stopWithin   = 5 * time.Second // from the signal to stop, which finds a conversation under way
 )
+
+// errStopping is why a conversation is given up that does not come to its end in time.
+var errStopping = errors.New("this process was told to stop")
 
 // A Listener is where a process waits for its successor.
 type Listener struct {
-	socket *ownersocket.Socket
+	socket     *ownersocket.Socket
+	stopWithin time.Duration
 
 	// Failures counts the conversations after which this process goes on; a ping is none. It is set before Run; nil counts nothing.
 	Failures *atomic.Uint64
+
+	// Lacks returns the names of the sources that this process has not read. It is set before Run; nil says none.
+	Lacks func() []string
 }
 
 // Listen takes the place of the process that listened at path before. The file is made with mode 0600.
@@ -36,14 +46,15 @@ func Listen(path string) (*Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Listener{socket: socket}, nil
+	return &Listener{socket: socket, stopWithin: stopWithin}, nil
 }
 
 // Close stops listening, and removes the file unless it is another process's by now.
 func (l *Listener) Close() { l.socket.Close() }
 
 // Run hands over to the first successor that takes everything, and returns true once it serves. Then it has had from last what is to be
-// told after the release. It returns false when ctx ends. One conversation is held at a time.
+// told after the release. It returns false when ctx ends. One conversation is held at a time. One that has begun goes on when ctx ends, to
+// its end or for a few seconds: if it broke off, this process would drain, and its successor would end.
 func (l *Listener) Run(ctx context.Context, p Predecessor, last func() []Item) (handedOver bool) {
 	defer context.AfterFunc(ctx, func() { l.socket.SetDeadline(past) })()
 	for {
@@ -73,15 +84,19 @@ const acceptPause = time.Second
 
 // converse talks to a peer, and reports whether it serves now.
 func (l *Listener) converse(ctx context.Context, socket *net.UnixConn, p Predecessor, last func() []Item) bool {
-	c, err := newConn(ctx, socket)
+	longer, cancel := outlasting(ctx, l.stopWithin)
+	defer cancel()
+	c, err := newConn(longer, socket)
 	if err != nil {
 		glog.Errorf("take-over: %v", err)
 		socket.Close()
 		return false
 	}
 	defer c.Close()
-	started, can, err := greet(c)
+	started, can, err := l.greet(ctx, c)
 	switch {
+	case ctx.Err() != nil && !started: // without a word: the peer asks again, and finds nobody
+		return false
 	case err == nil && !started: // a ping
 		return false
 	case err != nil:
@@ -97,9 +112,13 @@ func (l *Listener) converse(ctx context.Context, socket *net.UnixConn, p Predece
 	}
 	if err != nil {
 		l.failed()
+		c.refuse(err) // first: once a byte has moved here, a successor that hears nothing could not know it, if this process is killed
 		p.Thaw()
-		c.refuse(err)
-		glog.Errorf("the take-over by %s has failed: %v; this process goes on, and nobody was lost", c.who(), err)
+		then := "goes on, and nobody was lost"
+		if ctx.Err() != nil {
+			then = "stops"
+		}
+		glog.Errorf("the take-over by %s has failed: %v; this process %s", c.who(), err, then)
 		return false
 	}
 	stood := time.Since(frozen)
@@ -122,9 +141,31 @@ func (l *Listener) failed() {
 	}
 }
 
-// greet hears what a peer wants. It reports whether that is to take over, and what both can do.
-func greet(c *conn) (wanted bool, can features, err error) {
+// outlasting returns a context that ends this long after ctx.
+func outlasting(ctx context.Context, d time.Duration) (longer context.Context, cancel func()) {
+	longer, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		select {
+		case <-time.After(d):
+			end(errStopping)
+		case <-longer.Done():
+		}
+	})
+	return longer, func() {
+		stop()
+		end(nil)
+	}
+}
+
+// greet hears what a peer wants. It reports whether that is to take over, and what both can do. When ctx ends before, nothing is wanted.
+func (l *Listener) greet(ctx context.Context, c *conn) (wanted bool, can features, err error) {
 	c.within(helloWithin)
+	stop := context.AfterFunc(ctx, func() { c.SetDeadline(past) })
+	defer func() {
+		if !stop() { // also when all was heard: the deadline may pass only now
+			wanted, err = false, context.Cause(ctx)
+		}
+	}()
 	if err := c.peer.Distrust(); err != nil {
 		return false, 0, err
 	}
@@ -134,7 +175,11 @@ func greet(c *conn) (wanted bool, can features, err error) {
 	}
 	switch f.kind {
 	case framePing:
-		return false, 0, c.send(framePong, nil)
+		var lacks []string
+		if l.Lacks != nil {
+			lacks = l.Lacks()
+		}
+		return false, 0, c.send(framePong, []byte(strings.Join(lacks, "\n")))
 	case frameHello:
 		can, err := parseHello(f.payload)
 		return true, can & allFeatures, err

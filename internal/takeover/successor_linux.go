@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"iter"
 	"net"
+	"strings"
 	"syscall"
 	"time"
 
@@ -24,25 +26,38 @@ const turnPause = 50 * time.Millisecond
 // Waits returns nil if a process waits for its successor at path, and [ErrNobody] if there is none. After any other error it is not
 // known: the process may be busy.
 func Waits(ctx context.Context, path string) error {
+	_, err := Lacks(ctx, path)
+	return err
+}
+
+// Lacks is [Waits], and returns the names of the sources that the process has not read. An earlier release names none.
+func Lacks(ctx context.Context, path string) (sources []string, err error) {
 	c, err := dial(ctx, path)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer c.Close()
-	return c.waits()
+	return c.lacks()
 }
 
 // waits is [Waits] for a process that was dialled.
 func (c *conn) waits() error {
+	_, err := c.lacks()
+	return err
+}
+
+func (c *conn) lacks() (sources []string, err error) {
 	c.within(helloWithin)
-	err := c.send(framePing, nil)
-	if err == nil {
-		_, err = c.receive()
+	if err = c.send(framePing, nil); err == nil {
+		var f frame
+		if f, err = c.receive(); len(f.payload) > 0 {
+			sources = strings.Split(string(f.payload), "\n")
+		}
 	}
 	if gone(err) { // it was ending, and its socket still existed
-		return ErrNobody
+		err = ErrNobody
 	}
-	return err
+	return sources, err
 }
 
 // A Taken is what a process has taken over, and serves.
@@ -69,6 +84,9 @@ func Take(ctx context.Context, path string, s Successor, open func()) (*Taken, e
 			case <-ctx.Done():
 				return nil, context.Cause(ctx)
 			}
+		}
+		if _, refused := errors.AsType[*refusedError](err); refused && errors.Is(Waits(ctx, path), ErrNobody) {
+			err = ErrNobody // it was told to stop
 		}
 		var t *Taken
 		if err == nil {
@@ -239,10 +257,11 @@ func borrow(c *conn, s Successor) error {
 	}
 }
 
-// died returns ErrNobody if the predecessor has ended, a [replacedError] if another process serves in its place, and else err. An end of
-// file does not tell: the predecessor may have given up.
+// died returns ErrNobody if the predecessor has ended, a [replacedError] if another process serves in its place, and else err, or what the
+// predecessor said of it. An end of file does not tell: the predecessor may have given up. Nor does it tell that nobody waits at the path: a
+// predecessor that gave up may drain by now.
 func (c *conn) died(path string, err error) error {
-	if !gone(err) || c.ctx.Err() != nil {
+	if err = c.lastWord(err); !gone(err) || c.ctx.Err() != nil {
 		return err
 	}
 	now, failed := dial(c.ctx, path)
@@ -257,6 +276,25 @@ func (c *conn) died(path string, err error) error {
 		return &replacedError{c.who(), now.who(), err}
 	}
 	return err
+}
+
+// lastWord returns err, which ended the conversation, or the refusal of a predecessor that gave up before: whoever sends does not hear it.
+func (c *conn) lastWord(err error) error {
+	if !gone(err) || errors.Is(err, io.EOF) {
+		return err
+	}
+	c.within(helloWithin)
+	for {
+		f, said := c.receive()
+		closeAll(f.descriptors)
+		switch {
+		case said == nil, errors.Is(said, syscall.ECONNRESET): // which the kernel tells before what was sent before
+		case errors.Is(said, io.EOF):
+			return err
+		default:
+			return said
+		}
+	}
 }
 
 // A replacedError is that the predecessor ended while it was taken over from, and another process serves by now.

@@ -502,6 +502,15 @@ func TestASuccessorServesOnlyWhatNobodyElseDoes(t *testing.T) {
 			// It stops to read before the last frame that the word answers, or the word might be said already.
 			return errors.Join(hello(c), one(c), await(c, frameOpened), c.CloseRead(), one(c), c.send(frameRefusal, []byte("too late")))
 		}, true, "goes on", "listeners open adopt"},
+		{"gives up before the word, and drains", func(c *conn) error {
+			return errors.Join(hello(c), one(c), await(c, frameOpened), c.CloseRead(), one(c), c.send(frameRefusal, []byte("too late")))
+		}, false, "goes on: the other process says", "listeners open adopt"},
+		{"gives up while it lends, and drains", func(c *conn) error {
+			return errors.Join(lending(c), c.CloseRead(), one(c), c.send(frameRefusal, []byte("too late")))
+		}, false, "goes on: the other process says", "listeners open borrow borrow"},
+		{"refuses at once, and drains", func(c *conn) error {
+			return errors.Join(await(c, frameHello), c.send(frameRefusal, []byte("not now")))
+		}, false, ErrNobody.Error(), ""},
 		{"ends while it lends", lending, false, "", "listeners open borrow borrow serve"},
 		{"gives up while it lends", lending, true, "goes on", "listeners open borrow borrow"},
 		{"ends after it has lent", func(c *conn) error { return errors.Join(lending(c), nothing(c)) }, false, "", "listeners open borrow adopt serve"},

@@ -34,7 +34,7 @@ const (
 	frameOpened                       // successor: its services are open, and it wants the rest
 	frameServing                      // successor: the word
 	framePing                         // successor: is anybody there?
-	framePong                         // predecessor: yes
+	framePong                         // predecessor: yes, and which sources it has not read
 	frameTaken                        // successor: it has what was lent so far
 )
 

@@ -526,3 +526,30 @@ func TestAFreezeThatTakesTooLongIsGivenUp(t *testing.T) {
 		t.Errorf("%q answers", name)
 	}
 }
+
+// TestASuccessorThatWasToldToStopServesNobody: it is told so after it has adopted the listeners, and its predecessor goes on.
+func TestASuccessorThatWasToldToStopServesNobody(t *testing.T) {
+	onEachEngine(t, func(t *testing.T, cfg proxy.Config) {
+		nodes := newNodes(t, cfg, 2)
+		old, next := nodes[0], nodes[1]
+		port := proxytest.FreePort(t)
+		records := []change{service("web", tcp(port)), endpoints("web", served(t, proxytest.Chat("one")))}
+		old.apply(records...)
+		client := proxytest.TalkTo(t, proxytest.On(port))
+		client.MustSay(t, "hello")
+		live := old.giveListeners(next, records...)
+		next.end()
+		if live {
+			if err := next.Adopt(old.freeze()); err == nil {
+				t.Error("it takes over connections")
+			}
+			if err := next.Borrow(func(func(takeover.Item, error) bool) {}); err == nil {
+				t.Error("it borrows connections")
+			}
+		}
+		next.Serve()
+		old.Thaw()
+		client.MustSay(t, "still there?")
+		proxytest.TalkTo(t, proxytest.On(port)).MustSay(t, "hello")
+	})
+}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -121,11 +122,15 @@ func Run(ctx context.Context, o Options) error {
 		leaving = ctx
 	}
 	changes := new(history.History)
-	words := &keeper{balancer: balancer}
+	words := newKeeper(balancer)
 	if o.StateFile != nil {
 		words.dir = o.StateFile.Dir()
 	}
-	balancer.Tell(control.Ended(changes))
+	remember := control.Ended(changes)
+	balancer.Tell(func(o balance.Override, why string) {
+		remember(o, why)
+		words.changed()
+	})
 
 	g, ctx := errgroup.WithContext(ctx)
 	failed := make(chan error, 2) // one of the server, one of a take-over
@@ -149,6 +154,7 @@ func Run(ctx context.Context, o Options) error {
 	broadcaster.Add(numbers.Begin(), line, applied, numbers.End())
 	broadcaster.Observe(changes.Observe)
 	mux := config.NewMux(broadcaster)
+	line.lacks = mux.Silent
 
 	h := &health{
 		leaving: leaving,
@@ -195,6 +201,8 @@ func Run(ctx context.Context, o Options) error {
 	if o.ConnectionLog != nil {
 		defer background(ctx, o.ConnectionLog.Run)()
 	}
+
+	defer background(ctx, func(ctx context.Context) { words.run(ctx, line.serving) })()
 
 	if o.Control != "" {
 		defer background(ctx, func(ctx context.Context) {
@@ -243,6 +251,9 @@ func Run(ctx context.Context, o Options) error {
 			return nil
 		})
 	}
+	if hasPredecessor {
+		mux.Served(func(ctx context.Context, sources []string) bool { return serves(ctx, o.Takeover, sources) })
+	}
 	g.Go(func() error { return mux.Run(ctx) })
 	g.Go(func() error { return proxier.Run(ctx) })
 	if o.Takeover != "" {
@@ -272,6 +283,12 @@ func (o *Options) hasPredecessor(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
+// serves reports whether a process waits for its successor at path that has read one of the sources.
+func serves(ctx context.Context, path string, sources []string) bool {
+	lacks, err := takeover.Lacks(ctx, path)
+	return !errors.Is(err, takeover.ErrNobody) && slices.ContainsFunc(sources, func(s string) bool { return !slices.Contains(lacks, s) })
+}
+
 // predecessorEnds is how long after a take-over a predecessor may still guard its routes.
 const predecessorEnds = time.Second
 
@@ -288,11 +305,7 @@ func (o *Options) answerFor(ctx context.Context, line *succession) (end func()) 
 			glog.Errorf("-service_cidr: the routes are not watched: %v", err)
 		}
 	})
-	context.AfterFunc(ctx, func() {
-		if line.handedOver.Load() {
-			stop() // they are the successor's, also while this process drains
-		}
-	})
+	line.afterwards = stop // they are the successor's, also while this process drains
 	pruned := background(ctx, func(ctx context.Context) {
 		select {
 		case <-line.serving:

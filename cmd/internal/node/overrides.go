@@ -1,6 +1,7 @@
 package node
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"github.com/golang/glog"
 
@@ -19,7 +21,8 @@ import (
 )
 
 // What operators want in place of the records survives the process: a successor gets it with the listeners, and a file in -state_dir has it for a
-// restart.
+// restart. The file follows each request before it is answered, and soon after what ends by itself: otherwise an override that has ended would be
+// in force again after a crash.
 
 // overridesName is the name of the file.
 const overridesName = "kube-proxy.overrides"
@@ -27,23 +30,90 @@ const overridesName = "kube-proxy.overrides"
 // maxOverridesFile bounds what is read: a node has some thousand overrides at most.
 const maxOverridesFile = 4 << 20
 
-// A keeper keeps overrides.
+// saveAgain is how long after an error run tries again.
+const saveAgain = 5 * time.Second
+
+// A keeper keeps overrides. Make it with newKeeper.
 type keeper struct {
 	dir      string // "": there is no file
 	balancer *balance.LoadBalancerRR
+	wake     chan struct{} // capacity 1: full when the file may not say what is in force
 
-	saving sync.Mutex // one save at a time
+	saving sync.Mutex // one save at a time; guards the field below
+	given  bool       // to a successor, whose file it is once it serves
+}
+
+func newKeeper(balancer *balance.LoadBalancerRR) *keeper {
+	return &keeper{balancer: balancer, wake: make(chan struct{}, 1)}
 }
 
 func (k *keeper) path() string { return filepath.Join(k.dir, overridesName) }
 
-// save writes the overrides that are in force.
+// changed has run save the overrides. It waits for nothing, and may be called under the locks of the balancer.
+func (k *keeper) changed() {
+	select {
+	case k.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run saves the overrides after each change that nobody asks for, from the first state in force until ctx ends.
+func (k *keeper) run(ctx context.Context, serving <-chan struct{}) {
+	if k.dir == "" {
+		return
+	}
+	select {
+	case <-serving: // until then the file is the predecessor's
+	case <-ctx.Done():
+		return
+	}
+	for running, failed := true, false; running; {
+		var again <-chan time.Time
+		if failed {
+			again = time.After(saveAgain)
+		}
+		select {
+		case <-k.wake:
+		case <-again:
+		case <-ctx.Done():
+			if running = false; len(k.wake) == 0 && !failed {
+				return
+			}
+		}
+		err := k.save()
+		if err != nil && !failed {
+			glog.Errorf("a restart may put overrides in force again that have ended: %v; trying again every %v", err, saveAgain)
+		}
+		failed = err != nil
+	}
+}
+
+// give leaves the file to a successor, which is told of the overrides from now on. takeBack ends that: the successor does not serve.
+func (k *keeper) give() {
+	k.saving.Lock()
+	defer k.saving.Unlock()
+	k.given = true
+}
+
+func (k *keeper) takeBack() {
+	k.saving.Lock()
+	defer k.saving.Unlock()
+	if k.given {
+		k.given = false
+		k.changed()
+	}
+}
+
+// save writes the overrides that are in force. Where a successor takes over, that does.
 func (k *keeper) save() error {
 	if k.dir == "" {
 		return control.ErrNotKept
 	}
 	k.saving.Lock()
 	defer k.saving.Unlock()
+	if k.given {
+		return nil
+	}
 	text, err := k.text()
 	if err != nil {
 		return err

@@ -41,10 +41,13 @@ type succession struct {
 	carrier  carrier
 	server   *operators.Server
 	counters *metrics.Metrics
-	words    *keeper        // of operators
-	kept     *fdstore.Store // sockets of a process that was killed; nil for none
-	tookOver func()         // tells the service manager that this process serves now
-	failed   func(error)    // ends this process
+	words    *keeper         // of operators
+	kept     *fdstore.Store  // sockets of a process that was killed; nil for none
+	tookOver func()          // tells the service manager that this process serves now
+	failed   func(error)     // ends this process
+	lacks    func() []string // the sources that this process has not read; nil: it has read all
+
+	afterwards func() // called once a successor serves; may be nil
 
 	ctx        context.Context    // of this process's work
 	serving    chan struct{}      // closed once this process serves its first state
@@ -89,6 +92,7 @@ func (s *succession) begin(b registry.Batch) error {
 	case err != nil:
 		return fmt.Errorf("-takeover: %w", err)
 	}
+	s.words.changed() // what the predecessor has not written any more
 	defer func() {
 		s.listen() // before the predecessor ends: it removes the file if that is still its own
 		taken.Close()
@@ -143,7 +147,7 @@ func (s *succession) listen() {
 		glog.Errorf("-takeover: %v; this process cannot be taken over from", err)
 		return
 	}
-	l.Failures = &s.failures
+	l.Failures, l.Lacks = &s.failures, s.lacks
 	s.listener = l
 }
 
@@ -193,6 +197,9 @@ func (s *succession) run(ctx context.Context, stopServer func()) error {
 		return s.counted()
 	})
 	if handedOver {
+		if s.afterwards != nil {
+			s.afterwards()
+		}
 		return errHandedOver
 	}
 	return nil
@@ -234,6 +241,7 @@ func (g *giver) Listeners() ([]takeover.Item, error) {
 	for _, h := range handed {
 		items = append(items, takeover.Item{Kind: kindOperators, Body: []byte(h.Addr), Descriptors: []int{h.Descriptor}})
 	}
+	g.words.give()
 	if item, ok, err := g.words.item(); err != nil {
 		return nil, err
 	} else if ok {
@@ -245,6 +253,7 @@ func (g *giver) Listeners() ([]takeover.Item, error) {
 // Thaw implements [takeover.Predecessor].
 func (g *giver) Thaw() {
 	g.Predecessor.Thaw()
+	g.words.takeBack()
 	g.forget()
 }
 
