@@ -205,9 +205,11 @@ func (c *client) holder(ctx context.Context, key string, revision int64, more fu
 // unread ends the watches of keys that a list could not read: a change alone would not tell what they say.
 func (x *session) unread(keys map[string]error) {
 	for key, err := range keys {
-		if x.watch.end(x.watches[key]) {
-			delete(x.watches, key)
+		if id, stands := x.watches[key]; stands { // records may name it no more since the list was asked for
+			if x.watch.end(id) {
+				delete(x.watches, key)
+			}
+			x.refuse(key, "it cannot be read: "+registry.Quote(err.Error()))
 		}
-		x.refuse(key, "it cannot be read: "+registry.Quote(err.Error()))
 	}
 }

@@ -165,7 +165,7 @@ func TestAKeyThatMayNotBeWatchedHurtsNobodyElse(t *testing.T) {
 	f.await(t, "pg:1 web:2 | pg=10.0.0.1:1 web=10.0.1.2:1")
 }
 
-// A permission is taken away while the watch stands, for which etcd asks nobody again, or there is more below a key than can be read.
+// Etcd checks the permission when a watch is created, so the watch stands while a list is refused. And a key may have more below it than a list takes.
 func TestAKeyThatCanBeReadNoMoreHurtsNobodyElse(t *testing.T) {
 	etcd := etcdtest.StartProcess(t)
 	c := withAuth(t, etcd)
@@ -224,6 +224,16 @@ func TestAKeyThatCanBeReadNoMoreHurtsNobodyElse(t *testing.T) {
 		f.await(t, "pg:1 web:2 | pg=10.0.0.2:5432 web=10.0.1.2:1")
 		put(t, c, cluster+"members/m1", aMember(1, "master", "running", 0), ends("web"), addrs("10.0.1.1:1"))
 		f.await(t, "pg:1 web:2 | pg=10.0.0.1:5432 web=10.0.1.1:1")
+	}
+}
+
+// The id 0 is that of the watch of the registry.
+func TestAKeyThatIsFollowedNoMoreEndsNoWatchWhenAListCannotReadIt(t *testing.T) {
+	x, _ := followingSession(t)
+	clear(x.watches)
+	x.unread(map[string]error{leader: errManyBelow})
+	if n := len(x.watch.requests); n != 0 || x.refused[leader] {
+		t.Errorf("%d requests, refused: %v; want nothing", n, x.refused)
 	}
 }
 

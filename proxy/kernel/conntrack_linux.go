@@ -47,7 +47,7 @@ const typeMask = 0x3fff
 // deleteFlows deletes the UDP flows of a port to an endpoint from the connection table. For a port of the node it deletes those of the same port of
 // addresses, too, if they have the same endpoint: their next datagrams find one.
 //
-// Over IPv4 that is one message: the kernel looks for them. Kernels before 6.12 take such a filter for a list alone. Over IPv6 a filter cannot have an
+// Over IPv4 that is one message: the kernel looks for them. Linux 6.12 does; 6.6 takes such a filter for a list alone. Over IPv6 a filter cannot have an
 // address: what Linux 6.18 deletes and lists by it is the flows with any other address.
 func deleteFlows(id registry.ListenerID, endpoint netip.AddrPort) error {
 	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)

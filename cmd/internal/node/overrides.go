@@ -57,7 +57,7 @@ func (k *keeper) changed() {
 	}
 }
 
-// run saves the overrides after each change that nobody asks for, from the first state in force until ctx ends.
+// run saves the overrides whenever one has ended by itself, from the first state in force until ctx ends.
 func (k *keeper) run(ctx context.Context, serving <-chan struct{}) {
 	if k.dir == "" {
 		return
@@ -88,13 +88,14 @@ func (k *keeper) run(ctx context.Context, serving <-chan struct{}) {
 	}
 }
 
-// give leaves the file to a successor, which is told of the overrides from now on. takeBack ends that: the successor does not serve.
+// give stops all writes of the file: a successor is about to get the overrides, and writes the file once it serves.
 func (k *keeper) give() {
 	k.saving.Lock()
 	defer k.saving.Unlock()
 	k.given = true
 }
 
+// takeBack ends give, for the take-over has failed.
 func (k *keeper) takeBack() {
 	k.saving.Lock()
 	defer k.saving.Unlock()

@@ -101,7 +101,7 @@ func TestAnOverrideThatEndsByItselfIsNotKept(t *testing.T) {
 	}
 }
 
-// TestTheFileOfOverridesIsThatOfWhoServes: from the moment at which a successor is told of them, until it serves or gives up.
+// TestTheFileOfOverridesIsThatOfWhoServes: a predecessor writes nothing from when it tells its successor of the overrides, unless the take-over fails.
 func TestTheFileOfOverridesIsThatOfWhoServes(t *testing.T) {
 	dir := t.TempDir()
 	k := keep(t, dir)
