@@ -69,8 +69,8 @@ func (s *Socket) isOurs(path string) bool {
 	return err == nil && os.SameFile(now, s.own)
 }
 
-// withdraw removes the file at the path. A successor may put its own there at any moment, so what is removed is looked at once nobody else can
-// replace it, and put back if it is not ours.
+// withdraw removes our file. A successor may replace it at any moment. So withdraw renames the file at the path first, and puts it back if it turns
+// out to be a successor's.
 func (s *Socket) withdraw() {
 	aside := fmt.Sprintf("%s.%d", s.path, os.Getpid())
 	if os.Rename(s.path, aside) == nil && !s.isOurs(aside) && unix.Renameat2(unix.AT_FDCWD, aside, unix.AT_FDCWD, s.path, unix.RENAME_NOREPLACE) == nil {
