@@ -171,7 +171,7 @@ func parseSocket(message []byte) (s boundSocket, ok bool) {
 	return s, true
 }
 
-// OwnLocal returns the local ports of the connections and connected UDP sockets of this process.
+// OwnLocal returns the local ports of the connections and connected UDP sockets of this process that keep it from listening there.
 func OwnLocal() map[registry.ListenerID]bool {
 	own := make(map[registry.ListenerID]bool)
 	dir, err := os.Open("/proc/self/fd")
@@ -205,6 +205,8 @@ func OwnLocal() map[registry.ListenerID]bool {
 		}
 		if kind == unix.SOCK_DGRAM {
 			id.Protocol = registry.UDP
+		} else if reuse, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR); err != nil || reuse != 0 {
+			continue // it keeps no listener out; a client's connection has it from the listener, and its local port is the service's
 		}
 		own[id] = true
 	}

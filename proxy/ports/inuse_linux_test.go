@@ -65,6 +65,11 @@ func TestOwnLocalPortsAreThoseOfConnections(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
+	accepted, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer accepted.Close()
 	u, err := net.Dial("udp", "127.0.0.1:9")
 	if err != nil {
 		t.Fatal(err)
@@ -77,6 +82,9 @@ func TestOwnLocalPortsAreThoseOfConnections(t *testing.T) {
 	}
 	if own[enginetest.UDPPort(port(l.Addr()))] || own[enginetest.TCPPort(port(u.LocalAddr()))] {
 		t.Error("protocols are mixed up")
+	}
+	if own[enginetest.TCPPort(port(l.Addr()))] {
+		t.Error("a client's connection, whose local port is that of the service, counts as one that keeps the service from its port")
 	}
 }
 
