@@ -8,37 +8,39 @@ import (
 	"time"
 
 	"kubeproxy/internal/monotonic"
+	"kubeproxy/proxy/traffic"
 )
 
-// A census is a SessionLimit with sockets and sessions that exist only on paper.
+// A census is a SessionLimit with ports of services and sessions that exist only on paper.
 type census struct {
 	*SessionLimit
-	sockets []*EvictionQueue
+	perPort int
+	ports   []*traffic.Tally
 }
 
 const censusTimeout = time.Minute
 
-func newCensus(all, perSocket, sockets int) *census {
-	c := &census{SessionLimit: NewSessionLimit(all)}
-	for range sockets {
-		c.sockets = append(c.sockets, &EvictionQueue{Max: perSocket})
+func newCensus(all, perPort, ports int) *census {
+	c := &census{SessionLimit: NewSessionLimit(all), perPort: perPort}
+	for range ports {
+		c.ports = append(c.ports, new(traffic.Tally))
 	}
 	return c
 }
 
-// begin begins a session of a socket.
-func (c *census) begin(socket int) (s, evicted *Entry, ok bool) {
-	s = &Entry{Socket: c.sockets[socket]}
+// begin begins a session of a port.
+func (c *census) begin(port int) (s, evicted *Entry, ok bool) {
+	s = &Entry{Tally: c.ports[port]}
 	s.Heard()
-	evicted, _, ok = c.Admit(s, s.Socket.Max, censusTimeout)
+	evicted, _, ok = c.Admit(s, c.perPort, censusTimeout)
 	return s, evicted, ok
 }
 
 // mustBegin begins sessions, none of which may evict or be refused.
-func (c *census) mustBegin(t *testing.T, socket, n int) (all []*Entry) {
+func (c *census) mustBegin(t *testing.T, port, n int) (all []*Entry) {
 	t.Helper()
 	for range n {
-		s, evicted, ok := c.begin(socket)
+		s, evicted, ok := c.begin(port)
 		if evicted != nil || !ok {
 			t.Fatalf("session %d evicted %v, admitted %v", len(all), evicted, ok)
 		}
@@ -112,16 +114,16 @@ func TestASilentSessionIsFoundAmongManyInUse(t *testing.T) {
 	}
 }
 
-func TestTheLimitOfASocketIsItsOwn(t *testing.T) {
+func TestTheLimitOfAPortIsItsOwn(t *testing.T) {
 	c := newCensus(10, 2, 2)
 	other := c.mustBegin(t, 1, 1) // the oldest of all
 	s := c.mustBegin(t, 0, 2)
 	if _, evicted, _ := c.begin(0); evicted != s[0] {
-		t.Errorf("evicted %p; want the oldest of the same socket, %p, not of the other, %p", evicted, s[0], other[0])
+		t.Errorf("evicted %p; want the oldest of the same port, %p, not of the other, %p", evicted, s[0], other[0])
 	}
 }
 
-func TestTheLimitForAllEvictsFromAnySocket(t *testing.T) {
+func TestTheLimitForAllEvictsFromAnyPort(t *testing.T) {
 	c := newCensus(3, 3, 2)
 	other := c.mustBegin(t, 1, 1)
 	c.mustBegin(t, 0, 2)
@@ -145,18 +147,52 @@ func TestEndingASessionTwiceCountsOnce(t *testing.T) {
 	}
 }
 
+// A successor may have lower limits than its predecessor, and adopts what that had.
+func TestEachSessionIsCountedOrEvictedWhileLimitsAreExceeded(t *testing.T) {
+	c := newCensus(1, 2, 1)
+	var adopted []*Entry
+	for range 3 {
+		s := &Entry{Tally: c.ports[0]}
+		c.Adopt(s, censusTimeout, censusTimeout, true)
+		adopted = append(adopted, s)
+	}
+	_, evicted, ok := c.begin(0)
+	if !ok || evicted != adopted[0] {
+		t.Errorf("evicted %d, %v; want 0", slices.Index(adopted, evicted), ok)
+	}
+	if n := c.Counted(); n != 3 {
+		t.Errorf("%d sessions are counted; 4 began, and one was evicted", n)
+	}
+}
+
+// Ports of services come and go for as long as the proxy runs.
+func TestAPortWithoutSessionsTakesNoMemory(t *testing.T) {
+	c := newCensus(2, 2, 3)
+	first, second := c.mustBegin(t, 0, 1), c.mustBegin(t, 1, 1)
+	c.Confirm(first[0])
+	c.Confirm(second[0])
+	if _, _, ok := c.begin(2); ok {
+		t.Error("a newcomer was admitted although all sessions are in use")
+	}
+	c.Remove(first[0])
+	c.Remove(second[0])
+	if n := len(c.of); n != 0 {
+		t.Errorf("%d ports are remembered; want 0", n)
+	}
+}
+
 // The same as a SessionLimit, with plain slices: slow, and plain to see right.
 type censusModel struct {
-	all, perSocket int
-	unconfirmed    []*Entry // oldest first
-	confirmed      []*Entry
+	all, perPort int
+	unconfirmed  []*Entry // oldest first
+	confirmed    []*Entry
 }
 
 func (m *censusModel) begin(s *Entry) (evicted *Entry, ok bool) {
-	of := func(list []*Entry) []*Entry { // the same socket's
-		return slices.DeleteFunc(slices.Clone(list), func(o *Entry) bool { return o.Socket != s.Socket })
+	of := func(list []*Entry) []*Entry { // the same port's
+		return slices.DeleteFunc(slices.Clone(list), func(o *Entry) bool { return o.Tally != s.Tally })
 	}
-	if len(of(m.unconfirmed))+len(of(m.confirmed)) >= m.perSocket {
+	if len(of(m.unconfirmed))+len(of(m.confirmed)) >= m.perPort {
 		if evicted, ok = m.evict(of(m.unconfirmed)); !ok {
 			return nil, false
 		}
@@ -195,7 +231,7 @@ func TestSessionLimitAgreesWithItsModel(t *testing.T) {
 	for seed := range uint64(50) {
 		random := rand.New(rand.NewPCG(seed, 0))
 		c := newCensus(8, 5, 3)
-		m := &censusModel{all: 8, perSocket: 5}
+		m := &censusModel{all: 8, perPort: 5}
 		var ever []*Entry // also those that ended: late confirmations and endings must not matter
 		for step := range 500 {
 			what := ""

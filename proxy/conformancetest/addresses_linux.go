@@ -230,3 +230,29 @@ func (s suite) TestServicesListenAtAddressesOfARange(t *testing.T) {
 		t.Errorf("a client of the node comes from %v", from)
 	}
 }
+
+// The limit is of the port of the service, as that of TCP is, not of each address at which it listens.
+func (s suite) TestTheSessionsOfAServiceCountOverAllOfItsAddresses(t *testing.T) {
+	n := newNode(t, s.config())
+	number := proxytest.FreePort(t)
+	var at []netip.AddrPort
+	var ports []registry.Port
+	for _, addr := range ownAddresses[:2] {
+		of := registry.Port{Addr: netip.MustParseAddr(addr), Protocol: registry.UDP, Number: number}
+		at, ports = append(at, netip.AddrPortFrom(of.Addr, number)), append(ports, of)
+	}
+	n.apply(asking("dns", registry.Terms{Limits: registry.Limits{Connections: 2}}, ports...), endpoints("dns", servedUDP(t, "dns")))
+	for _, to := range at { // one session at each, of a client that is known
+		c := proxytest.DialUDP(t, to)
+		c.AskOften(t)
+		c.AskOften(t)
+	}
+	for _, to := range at {
+		if !proxytest.DialUDP(t, to).Drops() {
+			t.Errorf("a third session of the service was let in at %v", to)
+		}
+	}
+	if got := totalsOf(n, "dns"); got.Dropped[traffic.DropServiceLimit] == 0 || got.Active != 2 {
+		t.Errorf("there are %d sessions; dropped %v", got.Active, got.Dropped)
+	}
+}

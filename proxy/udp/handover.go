@@ -65,9 +65,8 @@ func (p *Port) Adopt(s *Session, self interface{ Evict() }, r *handover.UDP, at 
 	s.Key.Client, s.Key.Local = r.Client, r.Local
 	s.Control = sockopt.ControlFrom(r.Local)
 	s.setHeader()
-	s.Entry.Socket, s.Entry.Session = &p.evictions, self
-	p.evictions.Timeout = c.Cfg.UDPTimeoutOf(at.Claim.Terms)
-	c.Sessions.Adopt(&s.Entry, r.Silent, r.Confirmed)
+	s.Entry.Tally, s.Entry.Session = at.Claim.Tally, self
+	c.Sessions.Adopt(&s.Entry, c.Cfg.UDPTimeoutOf(at.Claim.Terms), r.Silent, r.Confirmed)
 	c.Sessions.Existing.Add(1)
 	at.Claim.Tally.Active.Add(1)
 	s.join(true)

@@ -20,19 +20,17 @@ import (
 // A Port is one open UDP port, whichever engine holds its socket: who owns it, and how fast and how many sessions may
 // begin. The engine keeps the sessions by their keys.
 type Port struct {
-	base      *engine.Base
-	Number    uint16
-	Owner     *atomic.Pointer[engine.Claim]
-	evictions admit.EvictionQueue // guarded by the session limit's mu
-	pace      *rate.Limiter       // of sessions that begin
-	draining  atomic.Bool
-	lost      uint32 // datagrams that the kernel had no room for, as far as it has said
+	base     *engine.Base
+	Number   uint16
+	Owner    *atomic.Pointer[engine.Claim]
+	pace     *rate.Limiter // of sessions that begin
+	draining atomic.Bool
+	lost     uint32 // datagrams that the kernel had no room for, as far as it has said
 }
 
 // Init prepares a port that was opened for an owner. A Port must not be copied after that.
 func (p *Port) Init(c *engine.Base, number uint16, owner *atomic.Pointer[engine.Claim]) {
 	p.base, p.Number, p.Owner = c, number, owner
-	p.evictions = admit.EvictionQueue{Full: traffic.DropServiceLimit}
 	p.pace = admit.NewPortPace(c.Cfg.MaxNewUDPSessions)
 }
 
@@ -123,7 +121,7 @@ func (p *Port) MayBegin(owner *engine.Claim, key admit.SessionKey, isCrowded fun
 func (p *Port) Begin(s *Session, self interface{ Evict() }, owner *engine.Claim, key admit.SessionKey) (evicted *admit.Entry, ok bool) {
 	c := p.base
 	s.port, s.Key, s.Claim, s.began = p, key, owner, time.Now()
-	s.Entry.Socket, s.Entry.Session = &p.evictions, self
+	s.Entry.Tally, s.Entry.Session = owner.Tally, self
 	s.Heard()
 	full := traffic.DropClientLimit
 	if ok = s.join(false); ok {
