@@ -15,7 +15,7 @@ import (
 )
 
 // TestServicesOfAClusterAnswerAtTheirAddresses, which no interface has: the node answers for their range from its start to its end, through a take-over and
-// a crash, and cleanup deletes what a crash leaves.
+// a crash. A successor deletes the routes that it does not have, and cleanup deletes what a crash leaves.
 func TestServicesOfAClusterAnswerAtTheirAddresses(t *testing.T) {
 	if !proxytest.InOwnNetwork(t) {
 		return
@@ -32,7 +32,11 @@ func TestServicesOfAClusterAnswerAtTheirAddresses(t *testing.T) {
 	}
 	serveIn := func(ranges string) *programtest.Program {
 		t.Helper()
-		return start(t, nil, "-registry_dir="+dir, "-service_address=cluster", "-service_cidr="+ranges, "-takeover="+path)
+		args := []string{"-registry_dir=" + dir, "-service_address=cluster", "-takeover=" + path}
+		if ranges != "" {
+			args = append(args, "-service_cidr="+ranges)
+		}
+		return start(t, nil, args...)
 	}
 	serve := func() *programtest.Program { return serveIn(ranges) }
 	answer := func() {
@@ -79,6 +83,15 @@ func TestServicesOfAClusterAnswerAtTheirAddresses(t *testing.T) {
 	fewer.Signal(t, syscall.SIGTERM)
 	fewer.Exit(t)
 	routes(0)
+
+	before := serve()
+	answer()
+	without := serveIn("")
+	without.Stderr.Wait(t, "took over")
+	before.Exit(t)
+	proxytest.Eventually(t, func() bool { return listed() == 0 }, "a successor without ranges to delete all routes")
+	without.Signal(t, syscall.SIGTERM)
+	without.Exit(t)
 
 	last := serve()
 	answer()

@@ -41,11 +41,15 @@ func Interfaces() (all []Interface, _ error) {
 	return all, nil
 }
 
-// Open returns the routes of ranges, none of which exists yet; nil if there are no ranges. An error says why services cannot have the ranges: see
-// [Check]. instance is the same for a process and its successors, and another for other processes of the machine.
+// Open returns the routes of ranges, none of which exists yet. An error says why services cannot have the ranges: see [Check]. instance is the
+// same for a process and its successors, and another for other processes of the machine; empty if it has no predecessor. One without ranges may
+// have a predecessor with some, whose routes it deletes; if there are neither ranges nor an instance, there are no routes: nil.
 func Open(ranges []netip.Prefix, instance string) (*Routes, error) {
 	if len(ranges) == 0 {
-		return nil, nil
+		if instance == "" {
+			return nil, nil
+		}
+		return open(nil, instance)
 	}
 	interfaces, err := Interfaces()
 	if err != nil {

@@ -61,7 +61,7 @@ func onSocket(do func(*netlink.Conn) error) error {
 
 // Install makes the routes. Those that exist, as those of a predecessor do, stay as they are.
 func (r *Routes) Install() error {
-	if r == nil {
+	if r == nil || len(r.ranges) == 0 {
 		return nil
 	}
 	err := onSocket(func(conn *netlink.Conn) error {
@@ -84,7 +84,7 @@ func (r *Routes) Prune() error {
 
 // Guard makes those routes again that another program has deleted, and those that could not be made before, until ctx ends.
 func (r *Routes) Guard(ctx context.Context) error {
-	if r == nil {
+	if r == nil || len(r.ranges) == 0 {
 		return nil
 	}
 	return onSocket(func(conn *netlink.Conn) error {
@@ -164,7 +164,7 @@ func (r *Routes) Restored() uint64 {
 
 // Remove deletes the routes.
 func (r *Routes) Remove() error {
-	if r == nil {
+	if r == nil || len(r.ranges) == 0 {
 		return nil
 	}
 	return onSocket(func(conn *netlink.Conn) (err error) {

@@ -141,6 +141,43 @@ func TestASuccessorHasTheRoutesOfItsPredecessorAndNoOthers(t *testing.T) {
 		t.Error(err)
 	}
 	are(t, first)
+	without := opened(t, "a")
+	withoutCapabilities(t, func() {
+		if err := without.Install(); err != nil {
+			t.Errorf("without ranges: %v", err)
+		}
+	})
+	if err := without.Prune(); err != nil {
+		t.Error(err)
+	}
+	are(t)
+	withoutCapabilities(t, func() { // which takes none where there is nothing to delete
+		if err := errors.Join(without.Prune(), without.Remove()); err != nil {
+			t.Errorf("without ranges and routes: %v", err)
+		}
+	})
+	if r := opened(t, ""); r != nil {
+		t.Errorf("a process without ranges and without a predecessor has %v", r)
+	}
+}
+
+// withoutCapabilities runs a function on a thread that may make no routes.
+func withoutCapabilities(t *testing.T, do func()) {
+	t.Helper()
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // and not unlocked: the thread ends, and with it what it lacks
+		header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+		var none [2]unix.CapUserData
+		err := unix.Capset(&header, &none[0])
+		if err == nil {
+			do()
+		}
+		done <- err
+	}()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
 }
 
 func TestCleanupDeletesAllRoutes(t *testing.T) {
@@ -166,18 +203,9 @@ func TestWithoutTheCapabilityThereAreNoRoutes(t *testing.T) {
 		return
 	}
 	r := opened(t, "a", first)
-	done := make(chan error)
-	go func() {
-		runtime.LockOSThread() // and not unlocked: the thread ends, and with it what it lacks
-		header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-		var none [2]unix.CapUserData
-		if err := unix.Capset(&header, &none[0]); err != nil {
-			done <- err
-			return
-		}
-		done <- r.Install()
-	}()
-	if err := <-done; !errors.Is(err, ErrNoCapability) || !errors.Is(r.Problem(), ErrNoCapability) {
+	var err error
+	withoutCapabilities(t, func() { err = r.Install() })
+	if !errors.Is(err, ErrNoCapability) || !errors.Is(r.Problem(), ErrNoCapability) {
 		t.Errorf("error %v, problem %v", err, r.Problem())
 	}
 	are(t)

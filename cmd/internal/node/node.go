@@ -442,7 +442,7 @@ func (o *Options) measured(h *health, proxier *proxy.Proxier, balancer *balance.
 		FailedTakeovers: line.failures.Load,
 		Overrides:       func() int { return len(balancer.Overrides()) },
 	}
-	if o.Routes != nil {
+	if len(o.Proxy.ServiceRanges) > 0 {
 		n.RoutesRestored = o.Routes.Restored
 	}
 	n.Endpoints = balancer.Status
