@@ -146,6 +146,7 @@ func (w *Weighing) edit(kv *mvccpb.KeyValue) (value []byte, change *Change, err 
 	}
 	said, before := parseEntries(text(annotations, registry.WeightAnnotation), all), parseEntries(text(annotations, beforeAnnotation), nil)
 	change = &Change{Did: kept, Key: key, Revision: kv.ModRevision, Before: said.String()}
+	remembers := before.String() // which may change while no weight does: a drain of what has weight 0 needs its undo, too
 	for _, a := range slices.Compact(slices.Sorted(slices.Values(all))) {
 		if !matched[a] {
 			continue
@@ -169,7 +170,7 @@ func (w *Weighing) edit(kv *mvccpb.KeyValue) (value []byte, change *Change, err 
 			before.remove(a)
 		}
 	}
-	if change.After = said.String(); change.After == change.Before {
+	if change.After = said.String(); change.After == change.Before && before.String() == remembers {
 		return kv.Value, change, nil
 	}
 	if kv.Lease != 0 {

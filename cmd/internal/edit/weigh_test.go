@@ -62,15 +62,28 @@ var weighCases = []struct {
 	{"a later slice that gives the address a weight", map[string]string{
 		sliceA: slice("", `"10.0.0.1"`, `"10.0.0.2"`), sliceB: slice(`"kube-proxy/weight":"10.0.0.1:80=4"`, `"10.0.0.3"`),
 	}, []weighStep{{ask: "0 10.0.0.1:80", fails: "10.0.0.1:80 would have weight 4: another record", want: map[string]string{sliceA: "", sliceB: "10.0.0.1:80=4"}}}},
+	{"a standby, whose weight is 0 before the drain", map[string]string{endpointsKey: `{"id":"web","endpoints":["10.0.0.1:80","10.0.0.2:80"],"annotations":{"kube-proxy/weight":"10.0.0.1:80=0"},"other":1.50}`}, []weighStep{
+		{ask: "0 10.0.0.1:80", want: map[string]string{endpointsKey: "10.0.0.1:80=0"}},
+		{ask: "0 10.0.0.1:80", says: "kept /registry/", want: map[string]string{endpointsKey: "10.0.0.1:80=0"}},
+		{ask: "undo 10.0.0.1:80", want: map[string]string{endpointsKey: "10.0.0.1:80=0"}},
+		{ask: "undo 10.0.0.1:80", want: map[string]string{endpointsKey: ""}}, // nobody has drained it by a command, so its weight is to go
+	}},
+	{"a drain that somebody ends by hand", map[string]string{endpointsKey: `{"id":"web","endpoints":["10.0.0.1:80","10.0.0.2:80"],"other":1.50}`}, []weighStep{
+		{ask: "0 10.0.0.1:80", want: map[string]string{endpointsKey: "10.0.0.1:80=0"}},
+		{byHand: new(""), ask: "undo 10.0.0.1:80", want: map[string]string{endpointsKey: ""}},
+		{byHand: new("10.0.0.1:80=5"), ask: "0 10.0.0.1:80", want: map[string]string{endpointsKey: "10.0.0.1:80=0"}},
+		{ask: "undo 10.0.0.1:80", want: map[string]string{endpointsKey: "10.0.0.1:80=5"}},
+	}},
 	{"a record that nodes refuse", map[string]string{endpointsKey: `{"endpoints":"other\":1.50"}`}, []weighStep{{ask: "0 10.0.0.1:80", fails: "lists such an endpoint"}}},
 	{"no record", nil, []weighStep{{ask: "0 10.0.0.1:80", fails: "etcd holds no record of default/web"}}},
 }
 
 type weighStep struct {
-	ask   string
-	says  string // a part of it
-	fails string // likewise
-	want  map[string]string
+	byHand *string // what the weights at endpointsKey are made before
+	ask    string
+	says   string // a part of it
+	fails  string // likewise
+	want   map[string]string
 }
 
 // TestAWeightIsWrittenIntoTheRecordThatCounts, and its undo restores what was there. All else in the record stays; nothing is written that nodes would
@@ -89,6 +102,9 @@ func TestAWeightIsWrittenIntoTheRecordThatCounts(t *testing.T) {
 				}
 			}
 			for _, step := range c.steps {
+				if step.byHand != nil {
+					editByHand(t, client, *step.byHand)
+				}
 				said, err := weigh(t, client, step.ask)
 				if (err == nil) != (step.fails == "") || err != nil && !strings.Contains(err.Error(), step.fails) || !strings.Contains(said, step.says) {
 					t.Errorf("%s: %q, %v; want %q, %q", step.ask, said, err, step.says, step.fails)
@@ -100,6 +116,28 @@ func TestAWeightIsWrittenIntoTheRecordThatCounts(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// editByHand gives the flat record of endpoints other weights, and leaves all else.
+func editByHand(t *testing.T, client *clientv3.Client, weights string) {
+	t.Helper()
+	_, value := annotation(t, client, endpointsKey)
+	record, err := object([]byte(value))
+	if err != nil {
+		t.Fatal(err)
+	}
+	annotations, err := annotationsOf(endpointsKey, record)
+	if err != nil {
+		t.Fatal(err)
+	}
+	put(annotations, registry.WeightAnnotation, weights)
+	edited, err := json.Marshal(record)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.Put(t.Context(), endpointsKey, string(edited)); err != nil {
+		t.Fatal(err)
 	}
 }
 
