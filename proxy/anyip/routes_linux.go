@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"net"
 	"net/netip"
 	"slices"
@@ -35,8 +36,9 @@ type Routes struct {
 	metric uint32
 
 	restored atomic.Uint64
-	problem  atomic.Pointer[error] // why a route is missing; nil: none is
+	missing  atomic.Pointer[map[netip.Prefix]error] // why, by range, as the last attempt found; nil before the first. A map is replaced, never edited
 	lines    lograte.Limiter[netip.Prefix]
+	failures lograte.Limiter[netip.Prefix] // lines about routes that are missing from now on
 }
 
 func open(ranges []netip.Prefix, instance string) (*Routes, error) {
@@ -65,11 +67,13 @@ func (r *Routes) Install() error {
 		return nil
 	}
 	err := onSocket(func(conn *netlink.Conn) error {
-		_, err := r.ensure(conn)
-		return err
+		r.ensure(conn)
+		return nil
 	})
-	r.note(err)
-	return err
+	if err != nil {
+		r.missAll(err)
+	}
+	return r.Problem()
 }
 
 // Prune deletes the routes that a predecessor had for other ranges. It is to be called once the predecessor guards them no more.
@@ -101,58 +105,84 @@ func (r *Routes) Guard(ctx context.Context) error {
 	})
 }
 
-// restore makes the routes that are missing, and says so.
+// restore makes the routes that are missing, and says so; also of a route that is missing since now.
 func (r *Routes) restore(conn *netlink.Conn) {
-	wasMissing := r.problem.Load() != nil
-	made, err := r.ensure(conn)
-	r.note(err)
-	for _, p := range made {
-		if wasMissing {
-			glog.Infof("-service_cidr: this node answers for %v", p)
+	before := r.why()
+	for _, p := range r.ensure(conn) {
+		wasMissing := before[p] != nil
+		if !wasMissing {
+			r.restored.Add(1)
+		}
+		switch note, ok := r.lines.Allow(p); {
+		case !ok:
+		case wasMissing:
+			glog.Infof("-service_cidr: this node answers for %v%s", p, note)
+		default:
+			glog.Warningf("-service_cidr: another program has deleted the route to %v, or the loopback was down; it is there again%s", p, note)
+		}
+	}
+	for p, err := range r.why() {
+		if before[p] != nil {
 			continue
 		}
-		r.restored.Add(1)
-		if note, ok := r.lines.Allow(p); ok {
-			glog.Warningf("-service_cidr: another program has deleted the route to %v, or the loopback was down; it is there again%s", p, note)
+		if note, ok := r.failures.Allow(p); ok {
+			glog.Errorf("-service_cidr: this node does not answer for %v any more, and services at its addresses get no clients: %v%s", p, err, note)
 		}
 	}
 }
 
-// ensure makes the routes that are missing, and returns their ranges.
-func (r *Routes) ensure(conn *netlink.Conn) (made []netip.Prefix, err error) {
+// ensure makes the routes that are missing, and returns their ranges. It keeps why others still are.
+func (r *Routes) ensure(conn *netlink.Conn) (made []netip.Prefix) {
+	missing := make(map[netip.Prefix]error)
 	for _, p := range r.ranges {
 		switch failed := change(conn, unix.RTM_NEWROUTE, netlink.Create|netlink.Excl, p, r.metric); {
 		case failed == nil:
 			made = append(made, p)
 		case errors.Is(failed, syscall.EEXIST):
 		case errors.Is(failed, syscall.EPERM):
-			return made, ErrNoCapability
+			missing[p] = ErrNoCapability
 		default:
-			err = errors.Join(err, fmt.Errorf("route to %v: %w", p, failed))
+			missing[p] = fmt.Errorf("route to %v: %w", p, failed)
 		}
 	}
-	return made, err
+	r.missing.Store(&missing)
+	return made
 }
 
-// note keeps why a route is missing.
-func (r *Routes) note(err error) {
-	if err == nil {
-		r.problem.Store(nil)
-		return
+// missAll keeps why no route can be made.
+func (r *Routes) missAll(err error) {
+	missing := make(map[netip.Prefix]error)
+	for _, p := range r.ranges {
+		missing[p] = err
 	}
-	r.problem.Store(&err)
+	r.missing.Store(&missing)
 }
 
-// Problem returns why a route is missing; nil: none is.
-func (r *Routes) Problem() error {
+// why returns why routes are missing, by range.
+func (r *Routes) why() map[netip.Prefix]error {
 	if r == nil {
 		return nil
 	}
-	if err := r.problem.Load(); err != nil {
-		return *err
+	if missing := r.missing.Load(); missing != nil {
+		return *missing
 	}
 	return nil
 }
+
+// Problem returns why routes are missing; nil: none is.
+func (r *Routes) Problem() error {
+	var all []error
+	missing := r.why()
+	for _, p := range slices.SortedFunc(maps.Keys(missing), netip.Prefix.Compare) {
+		if err := missing[p]; !slices.Contains(all, err) { // ErrNoCapability keeps all from being made
+			all = append(all, err)
+		}
+	}
+	return errors.Join(all...)
+}
+
+// Missing returns how many ranges have no route.
+func (r *Routes) Missing() int { return len(r.why()) }
 
 // Restored counts the routes that another program had deleted.
 func (r *Routes) Restored() uint64 {

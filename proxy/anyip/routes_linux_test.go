@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/golang/glog"
 	"golang.org/x/sys/unix"
 
 	"kubeproxy/proxy/proxytest"
@@ -119,6 +120,39 @@ func TestARouteThatAnotherProgramDeletesComesBack(t *testing.T) {
 	proxytest.MustRun(t, "ip", "link", "set", "lo", "up")
 	proxytest.Eventually(t, func() bool { return r.Problem() == nil }, "the routes")
 	are(t, first, second)
+	stop()
+	if err := <-over; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestARangeWithoutARouteHidesNoOther: the routes of the others are guarded as before, and each change is logged.
+func TestARangeWithoutARouteHidesNoOther(t *testing.T) {
+	if !proxytest.InOwnNetwork(t) {
+		return
+	}
+	proxytest.MustRun(t, "ip", "addr", "del", "::1/128", "dev", "lo") // which the route to an IPv6 range takes
+	r := opened(t, "a", first, second)
+	if err := r.Install(); err == nil || r.Missing() != 1 {
+		t.Fatalf("error %v, %d routes are missing; want that of %v", err, r.Missing(), second)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	over := make(chan error)
+	go func() { over <- r.Guard(ctx) }()
+	warnings, failures := glog.Stats.Warning.Lines(), glog.Stats.Error.Lines()
+	proxytest.MustRun(t, "ip", "route", "del", "local", first.String(), "table", "local")
+	proxytest.Eventually(t, func() bool { return r.Restored() == 1 && glog.Stats.Warning.Lines() == warnings+1 }, "the route to %v, and a warning", first)
+	are(t, first)
+	proxytest.MustRun(t, "ip", "addr", "add", "::1/128", "dev", "lo")
+	proxytest.Eventually(t, func() bool { return r.Missing() == 0 }, "the route to %v", second)
+	if n := glog.Stats.Error.Lines() - failures; n != 0 {
+		t.Errorf("%d errors were logged", n)
+	}
+	proxytest.MustRun(t, "ip", "link", "set", "lo", "down") // which takes the IPv6 routes along
+	proxytest.Eventually(t, func() bool { return r.Missing() == 1 && glog.Stats.Error.Lines() == failures+1 }, "an error about %v", second)
+	if r.Restored() != 1 {
+		t.Errorf("%d routes were restored; want 1: the other had never been there", r.Restored())
+	}
 	stop()
 	if err := <-over; err != nil {
 		t.Error(err)

@@ -30,6 +30,9 @@ func (*Routes) Guard(context.Context) error { return nil }
 // Problem returns nil.
 func (*Routes) Problem() error { return nil }
 
+// Missing returns 0.
+func (*Routes) Missing() int { return 0 }
+
 // Restored returns 0.
 func (*Routes) Restored() uint64 { return 0 }
 

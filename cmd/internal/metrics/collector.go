@@ -43,7 +43,8 @@ type Node struct {
 	Checks          func() checks.Counts                          // nil where endpoints are not checked
 	FailedTakeovers func() uint64
 	Overrides       func() int
-	RoutesRestored  func() uint64 // nil where the node has no ranges of addresses
+	RoutesMissing   func() int    // ranges; nil where the node has none of addresses
+	RoutesRestored  func() uint64 // nil as well
 	Log             interface {   // the connection log; nil if there is none
 		Written() uint64
 		Dropped() uint64
@@ -112,6 +113,7 @@ var (
 	limitMax  = gauge("limit_max", "The limit.", "limit")
 
 	overrides = gauge("overrides", "Endpoints that operators have drained, disabled or given a weight at this node, and 1 more if the node is drained.")
+	unrouted  = gauge("service_routes_missing", "Ranges of -service_cidr that this node has no route for, or cannot tell: services at their addresses get no clients.")
 	restored  = counter("service_routes_restored_total", "Routes of -service_cidr that another program deleted, and that were made again.")
 
 	failedTakeovers = counter("takeovers_failed_total", "Successors that asked to take over and did not, also those refused at once: this process went on.")
@@ -246,7 +248,8 @@ func (c collector) collectPorts(out sink) {
 		}
 	}
 	out.tell(overrides, float64(c.node.Overrides()))
-	if c.node.RoutesRestored != nil {
+	if c.node.RoutesMissing != nil {
+		out.tell(unrouted, float64(c.node.RoutesMissing()))
 		out.tell(restored, float64(c.node.RoutesRestored()))
 	}
 	out.tell(failedTakeovers, float64(c.node.FailedTakeovers()))

@@ -443,7 +443,7 @@ func (o *Options) measured(h *health, proxier *proxy.Proxier, balancer *balance.
 		Overrides:       func() int { return len(balancer.Overrides()) },
 	}
 	if len(o.Proxy.ServiceRanges) > 0 {
-		n.RoutesRestored = o.Routes.Restored
+		n.RoutesMissing, n.RoutesRestored = o.Routes.Missing, o.Routes.Restored
 	}
 	n.Endpoints = balancer.Status
 	n.EndpointsOf = balancer.StatusOf
