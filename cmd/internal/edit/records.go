@@ -4,8 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"os/signal"
 	"slices"
 	"strings"
+	"syscall"
+	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -176,33 +180,12 @@ func addresses(byPort []registry.PortAddrs, names map[string]bool, state string)
 // maxDeletes is how many records are deleted in one transaction. Etcd allows 128 (--max-txn-ops).
 const maxDeletes = 100
 
-// Remove deletes the records, unless one of them has changed since they were read, and prints their keys.
-//
-// Records that belong to leases are taken off them first, in a transaction of their own. To proxies the deletion would look like the end
-// of a lease otherwise, after which they keep the last instances of a service.
+// Remove deletes the records, unless one of them has changed since they were read, and prints their keys. A signal to end is an end of ctx.
 func Remove(ctx context.Context, set *Set, out Output) error {
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
 	for part := range slices.Chunk(set.keys, maxDeletes) {
-		var unchanged []clientv3.Cmp
-		var takeOff, deletes []clientv3.Op
-		for _, kv := range part {
-			unchanged = append(unchanged, clientv3.Compare(clientv3.ModRevision(string(kv.Key)), "=", kv.ModRevision))
-			deletes = append(deletes, clientv3.OpDelete(string(kv.Key)))
-			if kv.Lease != 0 {
-				takeOff = append(takeOff, clientv3.OpPut(string(kv.Key), string(kv.Value)))
-			}
-		}
-		if len(takeOff) > 0 {
-			revision, err := commit(ctx, set.client, unchanged, takeOff)
-			if err != nil {
-				return err
-			}
-			for i, kv := range part {
-				if kv.Lease != 0 {
-					unchanged[i] = clientv3.Compare(clientv3.ModRevision(string(kv.Key)), "=", revision)
-				}
-			}
-		}
-		revision, err := commit(ctx, set.client, unchanged, deletes)
+		revision, err := remove(ctx, set.client, part)
 		if err != nil {
 			return err
 		}
@@ -213,6 +196,51 @@ func Remove(ctx context.Context, set *Set, out Output) error {
 		}
 	}
 	return nil
+}
+
+// lastCall is how long the deletion of records may take that are off their leases, also after the end of a command's time.
+const lastCall = 5 * time.Second
+
+// remove deletes records, and returns the revision of that.
+//
+// Records that belong to leases are taken off them first, in a transaction of their own. To proxies the deletion would look like the end
+// of a lease otherwise, after which they keep the last instances of a service. Between the two, no lease ends the record of an instance that is dead.
+func remove(ctx context.Context, client *clientv3.Client, part []*mvccpb.KeyValue) (revision int64, err error) {
+	var unchanged []clientv3.Cmp
+	var takeOff, deletes []clientv3.Op
+	for _, kv := range part {
+		unchanged = append(unchanged, clientv3.Compare(clientv3.ModRevision(string(kv.Key)), "=", kv.ModRevision))
+		deletes = append(deletes, clientv3.OpDelete(string(kv.Key)))
+		if kv.Lease != 0 {
+			takeOff = append(takeOff, clientv3.OpPut(string(kv.Key), string(kv.Value)))
+		}
+	}
+	if len(takeOff) == 0 {
+		return commit(ctx, client, unchanged, deletes)
+	}
+	revision, err = commit(ctx, client, unchanged, takeOff)
+	switch _, unknown := errors.AsType[CallError](err); {
+	case unknown:
+		return 0, withoutLeases(err)
+	case err != nil:
+		return 0, err
+	}
+	for i, kv := range part {
+		if kv.Lease != 0 {
+			unchanged[i] = clientv3.Compare(clientv3.ModRevision(string(kv.Key)), "=", revision)
+		}
+	}
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastCall)
+	defer cancel()
+	if revision, err = commit(last, client, unchanged, deletes); err != nil {
+		return 0, withoutLeases(err)
+	}
+	return revision, nil
+}
+
+// withoutLeases adds to an error what may have become of the records. It is a CallError no more, whose explanation would take the place of that.
+func withoutLeases(err error) error {
+	return fmt.Errorf("%v; records may have no lease any more, and then stay until they are deleted: repeat rm", err)
 }
 
 // commit makes a transaction of operations if the records are as they were, and returns its revision.

@@ -1,0 +1,75 @@
+package edit
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"kubeproxy/config/etcdsource/etcdtest"
+	"kubeproxy/registry"
+)
+
+// interrupted is an etcd in which something happens before the second transaction.
+type interrupted struct {
+	clientv3.KV
+	transactions int
+	before       func(context.Context) context.Context // of the transaction
+}
+
+func (i *interrupted) Txn(ctx context.Context) clientv3.Txn {
+	if i.transactions++; i.transactions == 2 {
+		ctx = i.before(ctx)
+	}
+	return i.KV.Txn(ctx)
+}
+
+// TestADeletionThatHasBegunIsFinishedOrSaysWhatIsLeft: once records are off their leases, the end of the command's time does not keep them from being
+// deleted. If etcd does, the error says that they stay, and the same command deletes them.
+func TestADeletionThatHasBegunIsFinishedOrSaysWhatIsLeft(t *testing.T) {
+	client := etcdtest.StartProcess(t).Client(t)
+	plain := client.KV
+	lease, err := client.Grant(t.Context(), 600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	remove := func(ctx context.Context, before func(context.Context) context.Context) error {
+		t.Helper()
+		set, err := Read(t.Context(), client, registry.Name{Namespace: "default", Name: "web"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		client.KV = &interrupted{KV: plain, before: before}
+		defer func() { client.KV = plain }()
+		return Remove(ctx, set, Output{To: new(strings.Builder)})
+	}
+	for _, etcdIsLost := range []bool{false, true} {
+		for key, options := range map[string][]clientv3.OpOption{sliceA: {clientv3.WithLease(lease.ID)}, sliceB: nil} {
+			if _, err := plain.Put(t.Context(), key, slice("", `"10.0.0.1"`), options...); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		err := remove(ctx, func(of context.Context) context.Context {
+			cancel()
+			if etcdIsLost {
+				return ctx
+			}
+			return of
+		})
+		if etcdIsLost {
+			if err == nil || !strings.Contains(err.Error(), "no lease any more, and then stay until they are deleted: repeat rm") {
+				t.Errorf("without etcd: %v", err)
+			}
+			err = remove(t.Context(), nil)
+		}
+		if err != nil {
+			t.Errorf("etcd is lost: %t: %v", etcdIsLost, err)
+		}
+		if left, err := plain.Get(t.Context(), registry.Prefix, clientv3.WithPrefix()); err != nil || len(left.Kvs) > 0 {
+			t.Errorf("%v are left, %v", left, err)
+		}
+	}
+}
