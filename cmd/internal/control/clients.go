@@ -246,18 +246,19 @@ func (n Node) wait(w http.ResponseWriter, r *http.Request) (any, error) {
 		if zeros == 2 {
 			return answer, nil
 		}
+		pause := time.After(waitLook)
 		select {
-		case <-time.After(waitLook):
+		case <-pause:
+			continue
 		case <-ctx.Done():
-			switch {
-			case r.Context().Err() != nil:
-				return nil, unavailable(errors.New("the process stops, or hands over: ask again"))
-			case left == 0: // once: the next look decides
-				ctx, cancel = context.WithTimeout(r.Context(), 2*waitLook)
-				defer cancel()
-				continue
-			}
+		}
+		if left > 0 && r.Context().Err() == nil {
 			return answer, nil
+		}
+		select {
+		case <-pause: // the next look decides
+		case <-r.Context().Done():
+			return nil, unavailable(errors.New("the process stops, or hands over: ask again"))
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"iter"
 	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"net/url"
 	"os"
@@ -15,6 +16,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -191,6 +193,40 @@ func TestWaitAnswersWithZeroOnlyWhenNoClientIsThere(t *testing.T) {
 		if err := NewClient(path).Get(t.Context(), "/v1/wait", url.Values{"endpoint": {"10.0.0.1:80"}, "timeout": {"1ms"}}, &left); err != nil || left.Clients != n {
 			t.Errorf("%d clients, %v; want %d", left.Clients, err, n)
 		}
+	}
+}
+
+// arriving are the clients of a node whose first one comes at a time.
+type arriving struct {
+	carried
+	at time.Time
+}
+
+func (a *arriving) ClientsOf(registry.Name, registry.AddrMatch) (int64, error) {
+	if time.Now().Before(a.at) {
+		return 0, nil
+	}
+	return 1, nil
+}
+
+// TestWaitLooksTwiceWithAPauseBetweenThemThoughItsTimeIsOver: a client that has been given the endpoint is counted a moment later.
+func TestWaitLooksTwiceWithAPauseBetweenThemThoughItsTimeIsOver(t *testing.T) {
+	for _, c := range []struct{ timeout, comes, answers time.Duration }{
+		{0, 20 * time.Millisecond, waitLook}, {time.Millisecond, 20 * time.Millisecond, waitLook}, {waitLook - time.Millisecond, waitLook, waitLook},
+		{time.Millisecond, time.Hour, waitLook}, {time.Second, time.Hour, waitLook}, {time.Second, 0, time.Second},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			began := time.Now()
+			n := Node{Proxier: &arriving{at: began.Add(c.comes)}}
+			answer, err := n.wait(httptest.NewRecorder(), httptest.NewRequest("GET", "/v1/wait?endpoint=10.0.0.1:80&timeout="+c.timeout.String(), nil))
+			want := Left{"10.0.0.1:80", 1}
+			if c.comes == time.Hour {
+				want.Clients = 0
+			}
+			if took := time.Since(began); err != nil || answer != want || took != c.answers {
+				t.Errorf("timeout %v, a client comes after %v: %+v after %v, %v; want %+v after %v", c.timeout, c.comes, answer, took, err, want, c.answers)
+			}
+		})
 	}
 }
 
