@@ -49,6 +49,40 @@ func TestAChangeIsSaidInWords(t *testing.T) {
 	}
 }
 
+// TestAChangeBeyondWhatIsListedIsSaid, and one of what no port's number shows.
+func TestAChangeBeyondWhatIsListedIsSaid(t *testing.T) {
+	service := func(numbers ...uint16) *registry.Service {
+		s := new(registry.Service)
+		for _, n := range numbers {
+			s.Ports = append(s.Ports, registry.Port{Number: n})
+		}
+		return s
+	}
+	standBy := func(numbers ...int) *registry.Endpoints {
+		e, places := behind("", "10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80", "10.0.0.4:80", "10.0.0.5:80", "10.0.0.6:80"), make([]byte, 6)
+		for _, n := range numbers {
+			places[n-1] = byte(registry.Backup)
+		}
+		e.ByPort[0].Places = registry.Places(places)
+		return e
+	}
+	local, open := service(80), service(80)
+	local.Ports[0].Local, open.Ports[0].Open = true, true
+	for _, c := range []struct{ got, want string }{
+		{ofService(service(1, 2, 3, 4, 5), service(1, 2, 3, 4, 6)), "tcp port 1, tcp port 2, tcp port 3, tcp port 4 and 1 more: came tcp port 6, went tcp port 5"},
+		{ofService(service(1, 2, 3, 4, 5, 6), service(1, 2, 3, 4, 6, 5)), "tcp port 1, tcp port 2, tcp port 3, tcp port 4 and 2 more: in another order"},
+		{ofService(service(1, 2, 3, 4, 5), service(1, 2, 3, 4)), "tcp port 1, tcp port 2, tcp port 3, tcp port 4 and 1 more → tcp port 1, tcp port 2, tcp port 3, tcp port 4"},
+		{ofService(service(80), local), "tcp port 80 → tcp port 80 (policy Local)"},
+		{ofService(local, open), "tcp port 80 (policy Local) → tcp port 80 (for any client)"},
+		{ofEndpoints(standBy(1, 2, 3, 4, 5), standBy(1, 2, 3, 4, 6)), "backups 10.0.0.1:80, 10.0.0.2:80, 10.0.0.3:80, 10.0.0.4:80 and 1 more: came 10.0.0.6:80, went 10.0.0.5:80"},
+		{ofService(service(1, 2, 3, 4, 5), service(1, 2, 3, 4, 5)), "written again, or it is from another source"},
+	} {
+		if c.got != c.want {
+			t.Errorf("%q; want %q", c.got, c.want)
+		}
+	}
+}
+
 // TestTheLastChangesAreRemembered: a thousand, and of those the last that are asked for.
 func TestTheLastChangesAreRemembered(t *testing.T) {
 	var h History

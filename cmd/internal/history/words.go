@@ -2,7 +2,9 @@ package history
 
 import (
 	"fmt"
+	"iter"
 	"reflect"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -12,8 +14,8 @@ import (
 
 // Bounds of what a change lists.
 const (
-	maxAddrs    = 4    // that came, went, or stand by
-	maxCompared = 2000 // addresses of one port, before and after: to compare more takes milliseconds
+	maxListed   = 4    // ports, or addresses that came, went, or stand by
+	maxCompared = 2000 // of one list, before and after: to compare more takes milliseconds
 )
 
 // ofService says what has become of a service.
@@ -24,10 +26,7 @@ func ofService(before, after *registry.Service) string {
 	case after == nil:
 		return config.OneLine(portsOf(before) + " → none")
 	}
-	var parts []string
-	if b, a := portsOf(before), portsOf(after); b != a {
-		parts = append(parts, b+" → "+a)
-	}
+	parts := ofLists("", before.Ports, after.Ports, "no port", portText)
 	parts = append(parts, ofFields("", reflect.ValueOf(*before.Terms()), reflect.ValueOf(*after.Terms()))...)
 	if len(parts) == 0 {
 		return "written again, or it is from another source"
@@ -36,23 +35,25 @@ func ofService(before, after *registry.Service) string {
 }
 
 // portsOf lists the ports of a service.
-func portsOf(s *registry.Service) string {
-	var ports []string
-	for i, p := range s.Ports {
-		if i == maxAddrs {
-			ports = append(ports, fmt.Sprintf("and %d more", len(s.Ports)-i))
-			break
-		}
-		text := p.ID().String()
-		if p.Name != "" {
-			text += " (" + registry.Label(p.Name) + ")"
-		}
-		ports = append(ports, text)
+func portsOf(s *registry.Service) string { return inShort(s.Ports, "no port", portText) }
+
+// portText says what a port is, and what sets it apart from others of the service.
+func portText(p registry.Port) string {
+	var notes []string
+	if p.Name != "" {
+		notes = append(notes, registry.Label(p.Name))
 	}
-	if len(ports) == 0 {
-		return "no port"
+	if p.Local {
+		notes = append(notes, "policy Local")
 	}
-	return strings.Join(ports, ", ")
+	if p.Open {
+		notes = append(notes, "for any client")
+	}
+	text := p.ID().String()
+	if len(notes) > 0 {
+		text += " (" + strings.Join(notes, ", ") + ")"
+	}
+	return text
 }
 
 // ofFields says which fields of two structs differ, by their names in words.
@@ -113,9 +114,7 @@ func ofEndpoints(before, after *registry.Endpoints) string {
 	if before.Weights != after.Weights {
 		parts = append(parts, fmt.Sprintf("weights %s → %s", weightsOf(before), weightsOf(after)))
 	}
-	if b, a := backupsOf(before), backupsOf(after); b != a {
-		parts = append(parts, "backups "+b+" → "+a)
-	}
+	parts = append(parts, ofLists("backups ", backupsOf(before), backupsOf(after), "none", addrText)...)
 	if len(parts) == 0 {
 		return "the nodes or zones of endpoints"
 	}
@@ -123,23 +122,19 @@ func ofEndpoints(before, after *registry.Endpoints) string {
 }
 
 // backupsOf lists the endpoints that stand by.
-func backupsOf(e *registry.Endpoints) string {
-	var s some
+func backupsOf(e *registry.Endpoints) (all []registry.Addr) {
 	for _, p := range e.ByPort {
 		if backups := p.Places.Only(registry.Backup); backups != "" {
 			i := 0
 			for a := range p.Addrs.All() {
 				if backups.At(i) != 0 {
-					s.add(a)
+					all = append(all, a)
 				}
 				i++
 			}
 		}
 	}
-	if len(s.first) == 0 {
-		return "none"
-	}
-	return s.String()
+	return all
 }
 
 func weightsOf(e *registry.Endpoints) string {
@@ -162,32 +157,65 @@ func ofAddrs(port string, before, after registry.Addrs) []string {
 	if before.Len()+after.Len() > maxCompared {
 		return []string{count}
 	}
-	came, went := difference(before, after), difference(after, before)
+	return []string{count + " (" + cameAndWent(before.All(), after.All(), addrText) + ")"}
+}
+
+func addrText(a registry.Addr) string { return registry.Label(a.String()) }
+
+// ofLists says how a list changed, in short; or which of it came and went, where that is the same before and after. It says nothing if the list
+// did not change.
+func ofLists[T comparable](what string, before, after []T, none string, text func(T) string) []string {
+	if slices.Equal(before, after) {
+		return nil
+	}
+	switch b, a := inShort(before, none, text), inShort(after, none, text); {
+	case b != a:
+		return []string{what + b + " → " + a}
+	case len(before)+len(after) > maxCompared:
+		return []string{what + a + ": others than before"}
+	default:
+		return []string{what + a + ": " + cameAndWent(slices.Values(before), slices.Values(after), text)}
+	}
+}
+
+// inShort lists the first few of a list.
+func inShort[T any](list []T, none string, text func(T) string) string {
+	if len(list) == 0 {
+		return none
+	}
+	return few(slices.Values(list), text).String()
+}
+
+// cameAndWent says which of a list that has changed came and went.
+func cameAndWent[T comparable](before, after iter.Seq[T], text func(T) string) string {
 	var parts []string
-	if len(came.first) > 0 {
+	if came := few(difference(before, after), text); len(came.first) > 0 {
 		parts = append(parts, "came "+came.String())
 	}
-	if len(went.first) > 0 {
+	if went := few(difference(after, before), text); len(went.first) > 0 {
 		parts = append(parts, "went "+went.String())
 	}
 	if len(parts) == 0 {
-		return []string{count + " (in another order)"}
+		return "in another order"
 	}
-	return []string{count + " (" + strings.Join(parts, ", ") + ")"}
+	return strings.Join(parts, ", ")
 }
 
-// Some addresses are the first few of several.
+// Some are the first few of several, in words.
 type some struct {
 	first []string
 	more  int
 }
 
-func (s *some) add(a registry.Addr) {
-	if len(s.first) == maxAddrs {
-		s.more++
-		return
+func few[T any](of iter.Seq[T], text func(T) string) (s some) {
+	for v := range of {
+		if len(s.first) == maxListed {
+			s.more++
+			continue
+		}
+		s.first = append(s.first, text(v))
 	}
-	s.first = append(s.first, registry.Label(a.String()))
+	return s
 }
 
 func (s some) String() string {
@@ -198,16 +226,17 @@ func (s some) String() string {
 	return text
 }
 
-// difference returns the addresses that are in the second list alone.
-func difference(before, after registry.Addrs) (s some) {
-	known := make(map[registry.Addr]bool, before.Len())
-	for a := range before.All() {
-		known[a] = true
+// difference returns what is in the second list alone.
+func difference[T comparable](before, after iter.Seq[T]) iter.Seq[T] {
+	known := make(map[T]bool)
+	for v := range before {
+		known[v] = true
 	}
-	for a := range after.All() {
-		if !known[a] {
-			s.add(a)
+	return func(yield func(T) bool) {
+		for v := range after {
+			if !known[v] && !yield(v) {
+				return
+			}
 		}
 	}
-	return s
 }
