@@ -323,6 +323,61 @@ func TestATornLineHarmsNoOther(t *testing.T) {
 	}
 }
 
+// TestALineAfterATornOneIsWhole, whoever has left the torn one there: a process that was killed, or this one before it reopened the file.
+func TestALineAfterATornOneIsWhole(t *testing.T) {
+	const torn = `{"time":"2024-02-`
+	line := string((&entry{Ending: ending(), revision: 57}).appendLine(nil, "node-1"))
+	holds := func(t *testing.T, path, want string) {
+		t.Helper()
+		if got, err := os.ReadFile(path); err != nil || string(got) != want {
+			t.Errorf("the file holds %q, %v; want %q", got, err, want)
+		}
+	}
+	t.Run("of a process before", func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "log")
+		if err := os.WriteFile(path, []byte(line+torn), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		l := open(t, path)
+		defer l.out.Close()
+		l.write([]byte(line), 1)
+		holds(t, path, line+torn+"\n"+line)
+		l.change()
+		l.write([]byte(line), 1)
+		holds(t, path, line+torn+"\n"+line+line)
+	})
+	t.Run("of this process", func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "log")
+		l := open(t, path)
+		defer func() { l.out.Close() }()
+		tear := func() {
+			if _, err := io.WriteString(l.out, torn); err != nil {
+				t.Fatal(err)
+			}
+			l.torn = true
+		}
+		tear()
+		l.change()
+		l.write([]byte(line), 1)
+		holds(t, path, torn+"\n"+line)
+		tear()
+		if err := os.Rename(path, path+".1"); err != nil {
+			t.Fatal(err)
+		}
+		l.change()
+		l.write([]byte(line), 1)
+		holds(t, path, line)
+	})
+	t.Run("in a pipe", func(t *testing.T) {
+		l, _ := stall(t)
+		defer func() { l.out.Close() }()
+		l.torn = true
+		if l.change(); !l.torn {
+			t.Error("the next line is glued to it")
+		}
+	})
+}
+
 func TestAPathThatCannotBeOpenedIsAnError(t *testing.T) {
 	if _, err := Open(filepath.Join(t.TempDir(), "no", "such", "dir"), ""); err == nil {
 		t.Error("opened")

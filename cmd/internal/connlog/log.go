@@ -38,7 +38,7 @@ type Log struct {
 
 	trouble atomic.Pointer[string] // the error of the last write that failed; nil once it was reported
 
-	torn  bool      // the last write ended in the middle of a line; used by writeAll only
+	torn  bool      // what was written last ends in the middle of a line; after Open used by writeAll only
 	told  uint64    // how many of the dropped lines were reported; used by Run only
 	quiet time.Time // until then no line about drops is logged; used by Run only
 }
@@ -51,7 +51,7 @@ func Open(path, node string) (*Log, error) {
 	if err != nil {
 		return nil, err
 	}
-	l.out = out
+	l.out, l.torn = out, l.endsTorn(out)
 	return l, nil
 }
 
@@ -61,6 +61,41 @@ func (l *Log) open() (io.WriteCloser, error) {
 	}
 	// O_NONBLOCK: a named pipe without a reader is an error here, where opening it would wait for ever.
 	return os.OpenFile(l.path, os.O_WRONLY|os.O_APPEND|os.O_CREATE|syscall.O_NONBLOCK, 0o640)
+}
+
+// endsTorn reports whether a file that was opened ends in the middle of a line, as one does whose process was killed or whose disk was full.
+// Of one that is no regular file, or that we may not read, it is not known: false.
+func (l *Log) endsTorn(out io.WriteCloser) bool {
+	info := statOf(out)
+	if info == nil || !info.Mode().IsRegular() || info.Size() == 0 {
+		return false
+	}
+	file, err := os.OpenFile(l.path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // out is for writing only
+	if err != nil {
+		return false
+	}
+	defer file.Close()
+	var last [1]byte
+	_, err = file.ReadAt(last[:], info.Size()-1)
+	return err == nil && last[0] != '\n'
+}
+
+// statOf returns what a file is; nil if it is not one.
+func statOf(out io.WriteCloser) os.FileInfo {
+	if file, ok := out.(*os.File); ok {
+		if info, err := file.Stat(); err == nil {
+			return info
+		}
+	}
+	return nil
+}
+
+// isSame reports whether two are one file, such as a pipe that is opened again.
+func isSame(a, b io.WriteCloser) bool {
+	if is, other := statOf(a), statOf(b); is != nil && other != nil {
+		return os.SameFile(is, other)
+	}
+	return a == b
 }
 
 // standardOutput is not ours to close.
@@ -212,8 +247,9 @@ func (l *Log) change() {
 		glog.Errorf("connection log: cannot reopen it, going on with the file as it was: %v", err)
 		return
 	}
+	torn := l.endsTorn(out) || l.torn && isSame(l.out, out)
 	l.out.Close()
-	l.out, l.torn = out, false
+	l.out, l.torn = out, torn
 	glog.Infof("connection log: reopened %s", l.path)
 }
 
