@@ -39,6 +39,9 @@ const abandoned = time.Minute
 // rewrite is how often a state that does not change is written again, for its age to be known.
 const rewrite = time.Hour
 
+// aheadBy is how far the clock may have been put back since a state was written.
+const aheadBy = 5 * time.Minute
+
 // A Config says where the file is, and how often it is written.
 type Config struct {
 	Dir    string        // made if it is missing; its parent has to be there
@@ -212,8 +215,11 @@ func (f *File) Load() (set registry.Update, current time.Time, ok bool) {
 		f.setAside(bad, fmt.Sprintf("it cannot be used: %v", err))
 		return set, current, false
 	}
-	age := time.Since(h.Current)
-	if age > f.cfg.MaxAge {
+	if IsAhead(h.Current) {
+		glog.Warningf("the saved state was last known to be true %s, and this machine's clock is behind that: how old it is is not known, and it is served at any age",
+			h.Current.UTC().Format(time.RFC3339))
+	}
+	if age := time.Since(h.Current); age > f.cfg.MaxAge {
 		f.setAside(old, fmt.Sprintf("it was last known to be true %v ago, and may be at most %v old", age.Round(time.Second), f.cfg.MaxAge))
 		return set, current, false
 	}
@@ -224,6 +230,10 @@ func (f *File) Load() (set registry.Update, current time.Time, ok bool) {
 	set.Received = time.Now()
 	return set, h.Current, true
 }
+
+// IsAhead reports whether a state was last known to be true at a time that this machine's clock is far from reaching. Then its age is not known: the clock is
+// behind, as that of a machine that has none of its own and has not been told the time yet.
+func IsAhead(current time.Time) bool { return time.Until(current) > aheadBy }
 
 // forgetAsked removes the endpoints of services that have a primary asked while etcd is away: nobody has asked this one.
 func forgetAsked(set *registry.Update) {

@@ -17,6 +17,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/golang/glog"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
@@ -341,6 +342,28 @@ func TestAStateThatIsTooOldIsSetAside(t *testing.T) {
 	}
 	if _, err := os.Stat(f.Path() + old); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestAStateFromTheFutureIsServedWithAWarning: a machine without a clock of its own starts years ago, and the age of the state is not known before it
+// has the time. A clock that was put right by a few minutes warns of nothing.
+func TestAStateFromTheFutureIsServedWithAWarning(t *testing.T) {
+	f := open(t, t.TempDir())
+	f.OnUpdate(example())
+	for ahead, want := range map[time.Duration]int64{48 * time.Hour: 1, 2 * time.Minute: 0} {
+		at := time.Now().Add(ahead)
+		if err := f.save(at); err != nil {
+			t.Fatal(err)
+		}
+		before := glog.Stats.Warning.Lines()
+		got, current, ok := f.Load()
+		if !ok || !current.Equal(at) || IsAhead(current) != (want == 1) {
+			t.Errorf("%v ahead: loaded %v, current at %v, ahead: %v", ahead, ok, current, IsAhead(current))
+		}
+		wantState(t, example(), got)
+		if n := glog.Stats.Warning.Lines() - before; n != want {
+			t.Errorf("%v ahead: %d warnings; want %d", ahead, n, want)
+		}
 	}
 }
 

@@ -138,8 +138,9 @@ func (h *health) ready() (notes []string, err error) {
 		}
 		return notes, fmt.Errorf("not yet: the first state has been read from %s, and is being applied", names(h.sources))
 	}
-	if unread := h.unread(); h.stale() {
-		notes = append(notes, fmt.Sprintf("stale: nothing has been read from %s, and what is served was last known to be true %v ago", names(unread), h.age().Round(time.Second)))
+	saved := h.saved.Load()
+	if unread := h.unread(); saved != nil && h.stale() {
+		notes = append(notes, fmt.Sprintf("stale: nothing has been read from %s, and what is served was last known to be true %s", names(unread), h.knownTrue(*saved)))
 	} else if len(unread) > 0 {
 		notes = append(notes, fmt.Sprintf("nothing has been read from %s: what the other sources hold is served", names(unread)))
 	}
@@ -243,7 +244,7 @@ func names(sources []config.Source) string {
 func (h *health) age() time.Duration {
 	known := h.started
 	if saved := h.saved.Load(); saved != nil && h.stale() {
-		return time.Since(*saved)
+		return h.ageOf(*saved)
 	}
 	select {
 	case <-h.synced:
@@ -263,12 +264,25 @@ func (h *health) age() time.Duration {
 	return time.Since(known)
 }
 
+// ageOf returns the age of a state that was saved. It is older than this process, whatever the clock was when it was saved, or is now.
+func (h *health) ageOf(saved time.Time) time.Duration {
+	return max(time.Since(saved), time.Since(h.started))
+}
+
+// knownTrue says when a saved state was last known to be what the sources held.
+func (h *health) knownTrue(saved time.Time) string {
+	if statefile.IsAhead(saved) {
+		return saved.UTC().Format(time.RFC3339) + ", which this machine's clock has not reached: its age is not known"
+	}
+	return fmt.Sprintf("%v ago", h.ageOf(saved).Round(time.Second))
+}
+
 // fallBack returns the saved state, for the time until a source can be read.
 func (h *health) fallBack(file *statefile.File) (set registry.Update, ok bool) {
 	set, saved, ok := file.Load()
 	if ok {
 		h.saved.Store(&saved)
-		glog.Warningf("nothing can be read from %s: serving the state in %s, which was last known to be true %v ago", names(h.sources), file.Path(), time.Since(saved).Round(time.Second))
+		glog.Warningf("nothing can be read from %s: serving the state in %s, which was last known to be true %s", names(h.sources), file.Path(), h.knownTrue(saved))
 	}
 	return set, ok
 }

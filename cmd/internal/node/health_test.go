@@ -225,6 +225,38 @@ func TestAgeIsOfWhatIsServed(t *testing.T) {
 	})
 }
 
+// TestASavedStateIsNeverYoungerThanTheProcess: a clock that was behind when it started makes it no younger, and once the clock is right it has its age.
+func TestASavedStateIsNeverYoungerThanTheProcess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPatient(t)
+		defer p.stop()
+		p.stale = func() bool { return true }
+		p.status = config.Status{}
+		wants := func(age time.Duration, note string) {
+			t.Helper()
+			if got := p.age(); got != age {
+				t.Errorf("it is %v old; want %v", got, age)
+			}
+			want := []string{"stale: nothing has been read from etcd, and what is served was last known to be true " + note}
+			if notes, err := p.ready(); err != nil || !slices.Equal(notes, want) {
+				t.Errorf("%q, %v; want %q", notes, err, want)
+			}
+		}
+		saved := time.Now().Add(-time.Hour)
+		p.saved.Store(&saved)
+		wants(time.Hour, "1h0m0s ago")
+		saved = time.Now().Add(time.Minute)
+		wants(0, "0s ago")
+		saved = time.Now().Add(48 * time.Hour)
+		time.Sleep(5 * time.Second)
+		wants(5*time.Second, saved.UTC().Format(time.RFC3339)+", which this machine's clock has not reached: its age is not known")
+		p.maxAge = 4 * time.Second
+		if _, err := p.ready(); err == nil {
+			t.Error("it is ready although what is served is older than -config_max_age")
+		}
+	})
+}
+
 // TestARegistryWithoutAUsableRecordIsNotReady: an empty one is.
 func TestARegistryWithoutAUsableRecordIsNotReady(t *testing.T) {
 	p := newPatient(t)
