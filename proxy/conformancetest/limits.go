@@ -120,6 +120,23 @@ func (s suite) TestClientsOneAfterAnotherOnALimitAreNeverRefused(t *testing.T) {
 	}
 }
 
+// The time for which a client waits at a limit begins when it comes. It comes here when the limit has been full for longer than that, which the first
+// client has reached and nobody has waited at.
+func (s suite) TestAClientAtALimitThatHasLongBeenFullWaitsForItsTurn(t *testing.T) {
+	cfg := s.config()
+	cfg.MaxConnectionsPerService, cfg.WaitAtLimit = 1, time.Second
+	addr := tcpThrough(t, newNode(t, cfg), served(t, proxytest.Chat("web")))
+	first := proxytest.TalkTo(t, addr)
+	first.MustSay(t, "hello")
+	time.Sleep(cfg.WaitAtLimit)
+	second := proxytest.TalkTo(t, addr)
+	first.MustSay(t, "still here") // and the proxy has seen the second one meanwhile
+	first.Conn.Close()
+	if _, err := second.Say("hello"); err != nil {
+		t.Errorf("a client that came just before the end of another one was not served: %v", err)
+	}
+}
+
 // Clients beyond a limit are refused, however many come: those that are served notice nothing, and who comes when one of them has gone is served.
 func (s suite) TestAFloodBeyondALimitIsRefused(t *testing.T) {
 	const many = 300

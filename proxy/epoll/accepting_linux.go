@@ -112,7 +112,7 @@ func (ls *listeners) accept(p *epollTCP) {
 		return
 	}
 	for n := 1; ls.acceptOne(p, n == 1); n++ {
-		if n >= ls.accepts || ls.turn.Late() || ls.waits(p) || !ls.engine.Budget.Take(2) {
+		if n >= ls.accepts || ls.turn.Late() || !p.queue.GoesOn(ls.engine, p.owner.Load()) || !ls.engine.Budget.Take(2) {
 			return
 		}
 	}

@@ -27,11 +27,10 @@ const LimitPoll = time.Millisecond
 // refusing is how long after a refusal clients are refused at once: longer than a turn of a loop that refuses one after the other.
 const refusing = 10 * time.Millisecond
 
-// Waits reports whether the port is to leave its clients in the kernel's queue, and to ask again after LimitPoll. owner is that of the port.
+// Waits reports whether the port is to leave its clients in the kernel's queue, and to ask again after LimitPoll. It is asked while there is a
+// client, as the wait begins with that. owner is that of the port.
 func (q *Queue) Waits(base *engine.Base, owner *engine.Claim) bool {
-	all, ofService := base.Connections.Load(), owner.Tally.Active.Load()
-	if all < int64(base.Cfg.MaxConnections) && ofService < base.Cfg.ConnectionsOf(owner.Terms) && base.MayConnect(ofService, all) {
-		*q = Queue{}
+	if q.hasRoom(base, owner) {
 		return false
 	}
 	now := monotonic.Now()
@@ -43,6 +42,22 @@ func (q *Queue) Waits(base *engine.Base, owner *engine.Claim) bool {
 	}
 	q.refused = now
 	return false
+}
+
+// GoesOn reports whether a port that has just accepted a client may accept the next one without asking Waits: there is room, or clients are
+// being refused. It begins no wait: perhaps there is no next one, and the wait would be over when one comes.
+func (q *Queue) GoesOn(base *engine.Base, owner *engine.Claim) bool {
+	return q.hasRoom(base, owner) || q.refused != 0
+}
+
+// hasRoom reports whether no limit is reached. Then no client waits or is refused any more.
+func (q *Queue) hasRoom(base *engine.Base, owner *engine.Claim) bool {
+	all, ofService := base.Connections.Load(), owner.Tally.Active.Load()
+	if all >= int64(base.Cfg.MaxConnections) || ofService >= base.Cfg.ConnectionsOf(owner.Terms) || !base.MayConnect(ofService, all) {
+		return false
+	}
+	*q = Queue{}
+	return true
 }
 
 // Admit opens the account of a client that was accepted, and counts it. False: the client is refused, and its account is closed. Any

@@ -67,3 +67,34 @@ func TestClientsWaitAtALimitAndAreRefusedTogether(t *testing.T) {
 		waits(false, "nobody is left")
 	})
 }
+
+// A port that has filled its limit begins no wait before the next client comes.
+func TestAPortThatGoesOnBeginsNoWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(-monotonic.Now() + time.Second) // a bubble begins in the year 2000, before that clock does
+		base := new(engine.Base)
+		base.Cfg = engine.Config{MaxConnections: 1, MaxConnectionsPerService: 1, WaitAtLimit: 50 * time.Millisecond}
+		key := registry.PortKey{Name: registry.Name{Name: "web"}}
+		web := &engine.Claim{Key: key, Tally: traffic.NewTally(key, registry.TCP), Terms: registry.NoTerms}
+		var queue Queue
+		if !queue.GoesOn(base, web) {
+			t.Error("with room, the port does not go on")
+		}
+		c, _ := Admit(base, web, 80, netip.MustParseAddrPort("192.0.2.1:1"))
+		if queue.GoesOn(base, web) {
+			t.Error("at a full limit, the port goes on without asking")
+		}
+		time.Sleep(base.Cfg.WaitAtLimit)
+		if !queue.Waits(base, web) {
+			t.Error("a client that came long after the limit was filled does not wait")
+		}
+		time.Sleep(base.Cfg.WaitAtLimit)
+		if queue.Waits(base, web) || !queue.GoesOn(base, web) {
+			t.Error("the wait was in vain, and clients are not refused together")
+		}
+		c.End(traffic.ClientFinished)
+		if !queue.GoesOn(base, web) || queue != (Queue{}) {
+			t.Error("with room again, the queue still refuses")
+		}
+	})
+}
