@@ -168,8 +168,10 @@ func (p seccompProfile) filter(t *testing.T) (all []unix.SockFilter) {
 	return append(all, unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_TRAP})
 }
 
-// confinedEnv names the file with the filter under which a process is to become the program of its arguments.
-const confinedEnv = "DOCS_CONFINED"
+const (
+	confinedEnv = "DOCS_CONFINED" // names the file with the filter under which a process is to become the program of its arguments
+	shellEnv    = "DOCS_SHELL"    // names what /bin/sh is then; may be empty
+)
 
 func TestMain(m *testing.M) {
 	if file := os.Getenv(confinedEnv); file != "" {
@@ -189,6 +191,14 @@ func becomeConfined(file string) error {
 	program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
 	os.Unsetenv(confinedEnv)
 	runtime.LockOSThread()
+	if shell := os.Getenv(shellEnv); shell != "" { // in a mount namespace of its own
+		if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+			return err
+		}
+		if err := unix.Mount(shell, "/bin/sh", "", unix.MS_BIND, ""); err != nil {
+			return err
+		}
+	}
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return err
 	}
@@ -203,6 +213,7 @@ type cell struct {
 	t            *testing.T
 	dir, program string
 	filter       string // the file
+	shell        string // what /bin/sh is for the programs; empty: as it is
 	started      int
 }
 
@@ -229,7 +240,15 @@ func must(t *testing.T, err error) {
 // command is kube-proxy under the profile.
 func (c *cell) command(args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(c.t.Context(), os.Args[0], append([]string{c.program}, args...)...)
-	cmd.Env = append(os.Environ(), confinedEnv+"="+c.filter)
+	cmd.Env = append(os.Environ(), confinedEnv+"="+c.filter, shellEnv+"="+c.shell)
+	if c.shell != "" {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS}
+		if os.Geteuid() != 0 { // a user namespace makes us root in it
+			cmd.SysProcAttr.Cloneflags |= syscall.CLONE_NEWUSER
+			cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{HostID: os.Geteuid(), Size: 1}}
+			cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{HostID: os.Getegid(), Size: 1}}
+		}
+	}
 	return cmd
 }
 
@@ -347,7 +366,28 @@ func TestUnderTheSeccompProfileEachEngineServes(t *testing.T) {
 	}
 }
 
-// TestUnderTheSeccompProfileAnInstanceRegisters: with etcd by TLS, kube-proxy register keeps a command's instance, and a node serves it.
+// build builds a program without cgo, which needs no more calls than kube-proxy.
+func (c *cell) build(name string, command ...string) (program string) {
+	c.t.Helper()
+	program = filepath.Join(c.dir, name)
+	cmd := exec.CommandContext(c.t.Context(), "go", slices.Insert(command, 1, "-o", program)...)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		c.t.Fatalf("%v: %s", err, out)
+	}
+	return program
+}
+
+// TestUnderTheSeccompProfileASuccessorKeepsItsSocket: the tests of the sockets of -takeover and -control pass.
+func TestUnderTheSeccompProfileASuccessorKeepsItsSocket(t *testing.T) {
+	t.Parallel()
+	c := newCell(t, loadSeccompProfile(t))
+	c.program = c.build("ownersocket.test", "test", "-c", "kubeproxy/internal/ownersocket")
+	c.says("PASS", "-test.run=TestASocketIsItsOwnersAndThatOfTheLastWhoListened")
+}
+
+// TestUnderTheSeccompProfileAnInstanceRegisters: with etcd by TLS, kube-proxy register keeps a command's instance that a static /bin/sh checks, and a node
+// serves it.
 func TestUnderTheSeccompProfileAnInstanceRegisters(t *testing.T) {
 	t.Parallel()
 	c := newCell(t, loadSeccompProfile(t))
@@ -368,7 +408,10 @@ func TestUnderTheSeccompProfileAnInstanceRegisters(t *testing.T) {
 	node := c.start("the first state is in force", slices.Concat(flags, []string{"-bind_address=127.0.0.1", "-healthz_bind_address=", "-metrics_bind_address="})...)
 	endpoint := proxytest.ServeTCP(t, "127.0.0.1:0", proxytest.Chat("web")).Addr.IP
 	must(t, os.MkdirAll(filepath.Join(c.dir, "registry/services"), 0o700))
-	instance := c.start("the first state is in force", slices.Concat([]string{"register"}, flags, []string{"-service=web", "-address=127.0.0.1", fmt.Sprintf("-port=%d", endpoint.Port()), "-drain=0s",
+	source := filepath.Join(c.dir, "sh.go")
+	must(t, os.WriteFile(source, []byte("package main\n\nfunc main() {}\n"), 0o600))
+	c.shell = c.build("sh", "build", source)
+	instance := c.start("the first state is in force", slices.Concat([]string{"register"}, flags, []string{"-service=web", "-address=127.0.0.1", fmt.Sprintf("-port=%d", endpoint.Port()), "-drain=0s", "-check=exec=true",
 		"--", c.program, "-registry_dir=" + c.dir, "-healthz_bind_address=", "-metrics_bind_address="})...)
 	proxytest.Eventually(t, func() bool {
 		talk, err := proxytest.TryTalkTo(t, proxytest.On(port))

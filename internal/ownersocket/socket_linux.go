@@ -73,8 +73,14 @@ func (s *Socket) isOurs(path string) bool {
 // out to be a successor's.
 func (s *Socket) withdraw() {
 	aside := fmt.Sprintf("%s.%d", s.path, os.Getpid())
-	if os.Rename(s.path, aside) == nil && !s.isOurs(aside) && unix.Renameat2(unix.AT_FDCWD, aside, unix.AT_FDCWD, s.path, unix.RENAME_NOREPLACE) == nil {
-		return
+	if os.Rename(s.path, aside) == nil && !s.isOurs(aside) {
+		err := unix.Renameat2(unix.AT_FDCWD, aside, unix.AT_FDCWD, s.path, unix.RENAME_NOREPLACE)
+		if err != nil && !errors.Is(err, unix.EEXIST) { // a filter of system calls, or a file system, refuses it
+			err = os.Rename(aside, s.path)
+		}
+		if err == nil {
+			return
+		}
 	}
 	_ = os.Remove(aside) // a file that is left behind does no harm
 }

@@ -6,8 +6,12 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestOnlyOurUserAndRootAreTrusted(t *testing.T) {
@@ -56,6 +60,46 @@ func TestASocketIsItsOwnersAndThatOfTheLastWhoListened(t *testing.T) {
 	second.Close()
 	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the last one leaves the file: %v", err)
+	}
+}
+
+// TestASuccessorKeepsItsSocketWhereRenameat2IsRefused, by a filter of system calls or a file system.
+func TestASuccessorKeepsItsSocketWhereRenameat2IsRefused(t *testing.T) {
+	path := filepath.Join(directory(t), "socket")
+	first, err := Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer first.Close()
+	second, err := Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer second.Close()
+	withdrawn := make(chan error)
+	go func() {
+		runtime.LockOSThread() // and never unlocked: the thread ends with this goroutine
+		filter := []unix.SockFilter{
+			{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS}, // the number of the call
+			{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: unix.SYS_RENAMEAT2, Jf: 1},
+			{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)},
+			{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW},
+		}
+		program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
+		err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+		if err == nil {
+			err = unix.Prctl(unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, uintptr(unsafe.Pointer(&program)), 0, 0)
+		}
+		first.withdraw()
+		withdrawn <- err
+	}()
+	if err := <-withdrawn; err != nil {
+		t.Fatal(err)
+	}
+	if conn, err := net.Dial("unix", path); err != nil {
+		t.Errorf("the successor's socket: %v", err)
+	} else {
+		conn.Close()
 	}
 }
 
