@@ -278,7 +278,7 @@ func (m *monitored) prometheus(t *testing.T, program string) string {
 	config, err := json.Marshal(map[string]any{ // JSON is YAML
 		"global":         map[string]string{"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"},
 		"rule_files":     []string{"alerts.yml"},
-		"scrape_configs": []any{map[string]any{"job_name": "kube-proxy", "static_configs": []any{map[string]any{"targets": m.targets}}}},
+		"scrape_configs": []any{map[string]any{"job_name": "kube-proxy-classic", "static_configs": []any{map[string]any{"targets": m.targets}}}},
 	})
 	if err != nil {
 		t.Fatal(err)
