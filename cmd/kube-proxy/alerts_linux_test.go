@@ -55,6 +55,7 @@ func TestEachAlertFiresUnderItsFault(t *testing.T) {
 	m.idle(t)
 	m.lapsed(t)
 	m.unelected(t)
+	m.unrouted(t)
 	failTakeover := m.takeover(t)
 	hold := m.stuck(t, s)
 	server := m.prometheus(t, program)
@@ -232,6 +233,25 @@ func (m *monitored) unelected(t *testing.T) {
 	address, url := operatorsURL(t)
 	m.node(t, address, "KubeProxyNobodyElected", "KubeProxyClusterPaused")
 	start(t, nil, "-etcd_servers="+s.etcd.URL(), "-bind_address=127.0.0.1", "-healthz_bind_address=", "-metrics_bind_address="+address, "-patroni=/service/")
+	awaitPage(t, url+"/readyz", http.StatusOK, "ok")
+}
+
+// unrouted is a node that may make no routes: in a user namespace of its own it has no capability of this network.
+func (m *monitored) unrouted(t *testing.T) {
+	t.Helper()
+	address, url := operatorsURL(t)
+	m.node(t, address, "KubeProxyRoutesMissing")
+	path, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	writeRecord(t, dir, registry.SpecsPrefix+"web", serviceRecord("web", proxytest.FreePort(t), "TCP"))
+	programtest.Run(t, &exec.Cmd{
+		Path:        path,
+		Args:        []string{"kube-proxy", "-registry_dir=" + dir, "-bind_address=127.0.0.1", "-healthz_bind_address=", "-metrics_bind_address=" + address, "-service_cidr=10.96.0.0/12"},
+		SysProcAttr: &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER},
+	})
 	awaitPage(t, url+"/readyz", http.StatusOK, "ok")
 }
 
