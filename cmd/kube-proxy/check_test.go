@@ -4,6 +4,9 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path"
 	"path/filepath"
@@ -12,8 +15,12 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"kubeproxy/cmd/internal/check"
+	"kubeproxy/cmd/internal/inert"
 	"kubeproxy/config/etcdsource/etcdtest"
 )
 
@@ -216,6 +223,33 @@ func TestCheckDoesNotWaitForEverForEtcd(t *testing.T) {
 }
 
 // A disk that is full must not look like a registry that is empty.
+// TestCheckPrintsNothingThatATerminalObeys, whatever answers in the place of an etcd.
+func TestCheckPrintsNothingThatATerminalObeys(t *testing.T) {
+	const hostile = "a\x1b]52;c;cm0gLXJm\x07\u202e"
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	v3 := grpc.NewServer(grpc.UnknownServiceHandler(func(any, grpc.ServerStream) error { return status.Error(codes.PermissionDenied, hostile) }))
+	go v3.Serve(listener)
+	defer v3.Stop()
+	v2 := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusForbidden)
+		_ = json.NewEncoder(w).Encode(map[string]any{"errorCode": 110, "message": hostile})
+	}))
+	defer v2.Close()
+	for version, server := range map[string]string{"3": "http://" + listener.Addr().String(), "2": v2.URL} {
+		var stdout, stderr bytes.Buffer
+		if exit := runCheck([]string{"-etcd_version=" + version, "-etcd_servers=" + server}, &stdout, &stderr); exit != exitFailed {
+			t.Errorf("etcd %s: exit status %d", version, exit)
+		}
+		text := stdout.String() + stderr.String()
+		if i := strings.IndexFunc(text, func(r rune) bool { return !inert.Shows(r) }); i >= 0 || !strings.Contains(text, "52;c") {
+			t.Errorf("etcd %s: it prints %q", version, text)
+		}
+	}
+}
+
 func TestAReportThatCannotBeWrittenIsAFailure(t *testing.T) {
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 	if err != nil {

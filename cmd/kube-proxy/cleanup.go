@@ -57,7 +57,7 @@ func runCleanup(args []string, stdout, stderr io.Writer) int {
 	}
 	switch {
 	case err != nil:
-		fmt.Fprintln(stderr, "kube-proxy cleanup:", err)
+		fmt.Fprintln(inert.Writer(stderr), "kube-proxy cleanup:", err)
 		return exitFailed
 	case len(owned) > 0:
 		return exitFailed
