@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"net/netip"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"kubeproxy/cmd/internal/programtest"
 	"kubeproxy/proxy/proxytest"
@@ -51,14 +53,8 @@ func TestServicesOfAClusterAnswerAtTheirAddresses(t *testing.T) {
 			}
 		}
 	}
-	listed := func() int {
-		out, err := exec.Command("sh", "-c", "ip -4 route show table local proto 107; ip -6 route show table local proto 107").CombinedOutput()
-		if err != nil {
-			t.Errorf("ip: %v, %s", err, out)
-		}
-		return strings.Count(string(out), "local ")
-	}
-	routes := func(want int) {
+	listed := func() int64 { return routesListed(t) }
+	routes := func(want int64) {
 		t.Helper()
 		if got := listed(); got != want {
 			t.Errorf("there are %d routes; want %d", got, want)
@@ -101,6 +97,41 @@ func TestServicesOfAClusterAnswerAtTheirAddresses(t *testing.T) {
 		t.Errorf("cleanup: exit status %d, %q, %q", got, &stdout, &stderr)
 	}
 	routes(0)
+}
+
+// routesListed is the number of routes that ip(8) lists.
+func routesListed(t *testing.T) int64 {
+	t.Helper()
+	out, err := exec.Command("sh", "-c", "ip -4 route show table local proto 107; ip -6 route show table local proto 107").CombinedOutput()
+	if err != nil {
+		t.Errorf("ip: %v, %s", err, out)
+	}
+	return int64(strings.Count(string(out), "local "))
+}
+
+// TestASuccessorThatNeverServesTakesNoRouteAlong: those that its predecessor has stay there, without a break, and those that it made itself go.
+func TestASuccessorThatNeverServesTakesNoRouteAlong(t *testing.T) {
+	if !proxytest.InOwnNetwork(t) {
+		return
+	}
+	path, missing := takeoverPath(t), filepath.Join(t.TempDir(), "missing")
+	s := newSite(t)
+	p := s.serve(t, "-takeover="+path, "-service_cidr=10.96.0.0/12")
+	proxytest.Eventually(t, func() bool { return exists(path) }, "%s is there", path)
+	next := start(t, nil, "-registry_dir="+missing, "-takeover="+path, "-service_cidr=10.96.0.0/12,fd00:96::/108")
+	proxytest.Eventually(t, func() bool { return routesListed(t) == 2 }, "the successor to make the route that it has alone")
+	next.Stderr.Wait(t, "services cannot be read")
+	next.Signal(t, syscall.SIGTERM)
+	next.Exit(t)
+	if n := routesListed(t); n != 1 {
+		t.Errorf("after its end there are %d routes; want 1", n)
+	}
+	if n := proxytest.Settled(t, func() int64 { return routesListed(t) }, 1200*time.Millisecond); n != 1 { // twice as long as a guard takes to put one back
+		t.Errorf("then there are %d routes; want 1", n)
+	}
+	if log := p.Stderr.String(); strings.Contains(log, "another program has deleted the route") {
+		t.Errorf("the route of the predecessor was gone for a while: %s", log)
+	}
 }
 
 func TestARangeThatOverlapsANetworkOfTheNodeIsRefused(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -37,6 +38,7 @@ type Routes struct {
 
 	restored atomic.Uint64
 	missing  atomic.Pointer[map[netip.Prefix]error] // why, by range, as the last attempt found; nil before the first. A map is replaced, never edited
+	made     sync.Map                               // ranges whose routes were not there before
 	lines    lograte.Limiter[netip.Prefix]
 	failures lograte.Limiter[netip.Prefix] // lines about routes that are missing from now on
 }
@@ -78,12 +80,7 @@ func (r *Routes) Install() error {
 
 // Prune deletes the routes that a predecessor had for other ranges. It is to be called once the predecessor guards them no more.
 func (r *Routes) Prune() error {
-	if r == nil {
-		return nil
-	}
-	return onSocket(func(conn *netlink.Conn) error {
-		return deleteRoutes(conn, func(p netip.Prefix, metric uint32) bool { return metric == r.metric && !slices.Contains(r.ranges, p) })
-	})
+	return r.delete(func(p netip.Prefix) bool { return !slices.Contains(r.ranges, p) })
 }
 
 // Guard makes those routes again that another program has deleted, and those that could not be made before, until ctx ends.
@@ -138,6 +135,7 @@ func (r *Routes) ensure(conn *netlink.Conn) (made []netip.Prefix) {
 		switch failed := change(conn, unix.RTM_NEWROUTE, netlink.Create|netlink.Excl, p, r.metric); {
 		case failed == nil:
 			made = append(made, p)
+			r.made.Store(p, true)
 		case errors.Is(failed, syscall.EEXIST):
 		case errors.Is(failed, syscall.EPERM):
 			missing[p] = ErrNoCapability
@@ -192,16 +190,26 @@ func (r *Routes) Restored() uint64 {
 	return r.restored.Load()
 }
 
-// Remove deletes the routes.
+// Remove deletes the routes, and those that a predecessor had and that were not pruned.
 func (r *Routes) Remove() error {
-	if r == nil || len(r.ranges) == 0 {
+	return r.delete(func(netip.Prefix) bool { return true })
+}
+
+// Withdraw deletes the routes that were not there before, and leaves the others to a predecessor, which goes on.
+func (r *Routes) Withdraw() error {
+	return r.delete(func(p netip.Prefix) bool {
+		_, made := r.made.Load(p)
+		return made
+	})
+}
+
+// delete deletes the routes of a process, its predecessors and its successors that are wanted.
+func (r *Routes) delete(wanted func(netip.Prefix) bool) error {
+	if r == nil {
 		return nil
 	}
-	return onSocket(func(conn *netlink.Conn) (err error) {
-		for _, p := range r.ranges {
-			err = errors.Join(err, deleteRoute(conn, p, r.metric))
-		}
-		return err
+	return onSocket(func(conn *netlink.Conn) error {
+		return deleteRoutes(conn, func(p netip.Prefix, metric uint32) bool { return metric == r.metric && wanted(p) })
 	})
 }
 

@@ -171,10 +171,21 @@ func TestASuccessorHasTheRoutesOfItsPredecessorAndNoOthers(t *testing.T) {
 		t.Error(err)
 	}
 	are(t, first, third)
+	installed(t, "a", first, second) // a predecessor again
+	if err := successor.Remove(); err != nil {
+		t.Error(err)
+	}
+	are(t, third) // it served, though not for long enough to prune
+	installed(t, "a", first, second)
+	never := installed(t, "a", first, third)
+	if err := never.Withdraw(); err != nil {
+		t.Error(err)
+	}
+	are(t, first, second, third) // the third is the other's
 	if err := other.Remove(); err != nil {
 		t.Error(err)
 	}
-	are(t, first)
+	are(t, first, second)
 	without := opened(t, "a")
 	withoutCapabilities(t, func() {
 		if err := without.Install(); err != nil {

@@ -39,5 +39,8 @@ func (*Routes) Restored() uint64 { return 0 }
 // Remove does nothing.
 func (*Routes) Remove() error { return nil }
 
+// Withdraw does nothing.
+func (*Routes) Withdraw() error { return nil }
+
 // Cleanup finds nothing.
 func Cleanup() ([]netip.Prefix, error) { return nil, nil }

@@ -147,7 +147,7 @@ func Run(ctx context.Context, o Options) error {
 		serving:  make(chan struct{}),
 	}
 
-	defer o.answerFor(ctx, line)()
+	defer o.answerFor(ctx, line, hasPredecessor)()
 
 	// D8: v0.4 started its source before its handlers were there. The handlers come first here.
 	broadcaster := config.NewBroadcaster()
@@ -292,8 +292,9 @@ func serves(ctx context.Context, path string, sources []string) bool {
 // predecessorEnds is how long after a take-over a predecessor may still guard its routes.
 const predecessorEnds = time.Second
 
-// answerFor has the node answer for the addresses of its ranges, until the function that it returns is called: after that a successor does, if there is one.
-func (o *Options) answerFor(ctx context.Context, line *succession) (end func()) {
+// answerFor has the node answer for the addresses of its ranges, until the function that it returns is called: after that a successor does, if there is
+// one, or the predecessor does that this process has never taken over from.
+func (o *Options) answerFor(ctx context.Context, line *succession, hasPredecessor bool) (end func()) {
 	if o.Routes == nil {
 		return func() {}
 	}
@@ -327,7 +328,15 @@ func (o *Options) answerFor(ctx context.Context, line *succession) (end func()) 
 		if line.handedOver.Load() {
 			return
 		}
-		if err := o.Routes.Remove(); err != nil {
+		remove := o.Routes.Remove
+		if hasPredecessor {
+			select {
+			case <-line.serving:
+			default:
+				remove = o.Routes.Withdraw
+			}
+		}
+		if err := remove(); err != nil {
 			glog.Errorf("-service_cidr: %v; kube-proxy cleanup deletes what is left", err)
 		}
 	}
