@@ -47,7 +47,7 @@ type Status struct {
 	Rejections []Rejection // these keys, at most [MaxRejections] of them; sorted by key within one list of the source
 	Warned     int         // keys whose newest value is in force, and odd
 	Warnings   []Warning   // these keys, at most [MaxRejections] of them, in the same order
-	Elections  []Election  // the keys that elect endpoints, once they are known, sorted by key
+	Elections  []Election  // the keys that elect endpoints, once they are known, by key: first all whose primaries are to be asked while etcd is away, then others, up to [MaxRejections] of both
 	Loss       Loss        // the last time that most services went at once, while some are missing
 
 	Sessions    uint64 // connections that came to stand, each with a full list

@@ -3,6 +3,7 @@ package records
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -70,5 +71,48 @@ func TestWhatIsSaidOfAClusterHasABound(t *testing.T) {
 	put(s, registry.SpecsPrefix+"two", 3, `{"kind":"Service","apiVersion":"v1","metadata":{"annotations":{"kube-proxy/patroni":"pg","kube-proxy/patroni-role":"primary"}},"spec":{"ports":[{"port":1}]}}`)
 	if e := s.describedElections(t, st)[0]; e.LeftOut != 149 {
 		t.Errorf("one of two services wants the primary now, and %d replicas are left out; want 149", e.LeftOut)
+	}
+}
+
+// TestEachClusterWhosePrimaryIsToBeAskedIsListed, whatever their number: package witness asks those that are. The others have the room that is left.
+func TestEachClusterWhosePrimaryIsToBeAskedIsListed(t *testing.T) {
+	s, st := New(decode.Decoder{Patroni: "/service/"}), new(config.Status)
+	var all []Version
+	var scopes []string
+	add := func(scope, role string) {
+		value := fmt.Sprintf(`{"kind":"Service","apiVersion":"v1","metadata":{"annotations":{"kube-proxy/patroni":%q,"kube-proxy/patroni-role":%s}},"spec":{"ports":[{"port":1}]}}`, scope, role)
+		all = append(all, Version{Key: []byte(registry.SpecsPrefix + scope), Value: []byte(value), Created: 1, Revision: 1})
+		scopes = append(scopes, scope)
+	}
+	read := func() (listed []string) {
+		for _, v := range all {
+			s.Put(v)
+		}
+		s.HolderKeys()
+		l := listOf(all...)
+		for _, scope := range scopes {
+			l.AddHolders("/service/"+scope+"/", nil)
+		}
+		s.Merge(l, 2, nil, 2)
+		for _, e := range s.describedElections(t, st) {
+			listed = append(listed, strings.TrimSuffix(strings.TrimPrefix(e.Key, "/service/"), "/leader"))
+		}
+		return listed
+	}
+	for i := range config.MaxRejections {
+		add(fmt.Sprintf("a%03d", i), `"primary"`)
+		add(fmt.Sprintf("b%03d", i), `"replica","kube-proxy/patroni-stale":"ask"`) // there is no primary to ask
+	}
+	add("pg", `"primary","kube-proxy/patroni-stale":"ask"`)
+	if listed := read(); len(listed) != config.MaxRejections || listed[0] != "pg" || listed[1] != "a000" {
+		t.Errorf("%d are listed: %v; want %d, the one that asks before all others", len(listed), listed, config.MaxRejections)
+	}
+	var want []string
+	for i := range config.MaxRejections + 1 {
+		want = append(want, fmt.Sprintf("c%03d", i))
+		add(want[i], `"primary","kube-proxy/patroni-stale":"ask"`)
+	}
+	if listed := read(); !slices.Equal(listed, append(want, "pg")) {
+		t.Errorf("of %d that ask %d are listed: %v", len(want)+1, len(listed), listed)
 	}
 }

@@ -13,18 +13,25 @@ import (
 // maxElections bounds what operators are shown.
 const maxElections = config.MaxRejections
 
-// describeElections lists what elects endpoints, if that has changed since the last time.
+// describeElections lists what elects endpoints, if that has changed since the last time. First come the clusters whose primaries are to be asked, all of
+// them: who asks finds them here.
 func (s *State) describeElections() (list []config.Election, changed bool) {
 	if !s.elected {
 		return nil, false
 	}
 	s.elected = false
+	var asked, others []*election
 	for _, key := range slices.Sorted(maps.Keys(s.elections)) {
-		e := s.elections[key]
-		if !e.known || len(list) == maxElections {
-			continue
+		switch e := s.elections[key]; {
+		case !e.known:
+		case s.asks(e):
+			asked = append(asked, e)
+		default:
+			others = append(others, e)
 		}
-		shown := config.Election{Key: config.OneLine(key), Holder: config.OneLine(e.holder), Services: e.forServices(), Elects: e.names(), Changes: slices.Clone(e.changes.last), Count: e.changes.count}
+	}
+	for _, e := range append(asked, others[:min(len(others), max(maxElections-len(asked), 0))]...) {
+		shown := config.Election{Key: config.OneLine(e.key), Holder: config.OneLine(e.holder), Services: e.forServices(), Elects: e.names(), Changes: slices.Clone(e.changes.last), Count: e.changes.count}
 		if c := e.cluster; c != nil {
 			shown.Key += leaderKey
 			shown.Paused, shown.API, shown.TTL = c.Paused, c.API(), time.Duration(c.TTL)*time.Second
@@ -34,6 +41,16 @@ func (s *State) describeElections() (list []config.Election, changed bool) {
 		list = append(list, shown)
 	}
 	return list, true
+}
+
+// asks reports whether the primary of a cluster is to be asked while etcd is away, by a service.
+func (s *State) asks(e *election) bool {
+	for name := range e.services {
+		if service := s.record(registry.SpecsPrefix, name).service; service != nil && service.Terms().Patroni.Ask && !service.Terms().Patroni.Replicas {
+			return true
+		}
+	}
+	return false
 }
 
 // leftOut says which replicas of a cluster do not serve those who read, and why: the first ones, and how many there are.

@@ -92,9 +92,11 @@ func get(ctx context.Context, client *http.Client, url string) error {
 	return nil
 }
 
-// Status implements [config.Source]: it is that of the source beneath, and says which holders are not confirmed.
+// Status implements [config.Source]: it is that of the source beneath, and says which holders are not confirmed. It has no more elections than operators
+// are shown, though all primaries are asked.
 func (s *Source) Status() config.Status {
 	st := s.Source.Status()
+	st.Elections = st.Elections[:min(len(st.Elections), config.MaxRejections)]
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.unconfirmed) > 0 {

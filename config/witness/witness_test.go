@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -27,6 +28,7 @@ type etcd struct {
 	mu      sync.Mutex
 	current time.Time
 	holder  string
+	others  []config.Election // before that of the test
 	say     chan registry.Update
 }
 
@@ -47,7 +49,7 @@ func (e *etcd) Run(ctx context.Context, out chan<- registry.Update) error {
 func (e *etcd) Status() config.Status {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return config.Status{Current: e.current, Elections: []config.Election{{Key: key, Holder: e.holder, API: "http://10.0.0.1:8008", TTL: 5 * time.Second}}}
+	return config.Status{Current: e.current, Elections: append(slices.Clone(e.others), config.Election{Key: key, Holder: e.holder, API: "http://10.0.0.1:8008", TTL: 5 * time.Second})}
 }
 
 // answers notes that etcd has answered now.
@@ -188,6 +190,27 @@ func TestAPrimaryThatDeniesItIsInForceNoMoreWhileEtcdIsAway(t *testing.T) {
 		s.say <- registry.Update{Revision: 9, Endpoints: []registry.Change[registry.Endpoints]{at(name, "10.0.0.2:1")}}
 		s.answers()
 		s.after(t, 0, "10.0.0.2:1", 0)
+	})
+}
+
+// TestEachPrimaryIsAskedHoweverManyAreShown: one that is not shown has services, too.
+func TestEachPrimaryIsAskedHoweverManyAreShown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := start(t)
+		s.others = make([]config.Election, config.MaxRejections)
+		s.set(errors.New("status 503"))
+		s.say <- registry.Update{Set: true, Services: []registry.Change[registry.Service]{service(name, true)}, Endpoints: []registry.Change[registry.Endpoints]{at(name, "10.0.0.1:1")}}
+		s.answers()
+		time.Sleep(8500 * time.Millisecond) // the ttl, and three answers
+		synctest.Wait()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.state[name] != "" || len(s.asked) != 3 {
+			t.Errorf("in force %q after %d questions; want nothing after 3", s.state[name], len(s.asked))
+		}
+		if n := len(s.source.Status().Elections); n != config.MaxRejections {
+			t.Errorf("operators are shown %d elections; want %d at most", n, config.MaxRejections)
+		}
 	})
 }
 
