@@ -264,10 +264,19 @@ func (p *Poller) ask(wait time.Duration) {
 
 // waitInRing submits what was asked of the ring, and waits for completions, and for events. It blocks while the runtime does not know as
 // long as they come close upon one another, as without a ring.
+//
+// The completion of a send does not end the wait, but may tell that the socket had no room for all of it. Nothing else tells that, so the wait is
+// a short one. When events are rare it is none at all: one turn more costs nothing then.
 func (p *Poller) waitInRing(now, until time.Duration) {
 	p.poll(p.epfd)
-	if !p.blockInRing(until - now) {
-		p.wait(until-now, true)
+	if !p.dense && p.ring.UnsubmittedSends() > 0 {
+		p.wait(0, false)
+	} else if !p.blockInRing(until - now) {
+		atMost := until - now
+		if p.ring.UnsubmittedSends() > 0 {
+			atMost = min(atMost, blockFor)
+		}
+		p.wait(atMost, true)
 		p.dense = monotonic.Now()-now < blockFor
 	}
 	if p.happened = 0; !p.polled {

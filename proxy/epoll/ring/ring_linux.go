@@ -191,6 +191,9 @@ func (r *Ring) add(e entry) {
 // Unsubmitted is how many entries the kernel has not taken yet.
 func (r *Ring) Unsubmitted() int { return int(r.next - atomic.LoadUint32(r.head)) }
 
+// UnsubmittedSends is how many of those are sends.
+func (r *Ring) UnsubmittedSends() int { return r.sends }
+
 // Submit gives the kernel what was added. It does not wait.
 func (r *Ring) Submit() {
 	n, _ := r.pass()
@@ -207,7 +210,7 @@ func (r *Ring) pass() (n, least uintptr) {
 }
 
 // Wait submits, and waits for a completion that says something new, for so long at most: those of sends do not end the wait, and come with the
-// next one. A signal ends it. told says that the scheduler is to know of the wait: else the thread keeps a processor of the runtime's.
+// next one. So one that was cut short is seen late if nothing else happens: who sends waits for a short time only. A signal ends it. told says that the scheduler is to know of the wait: else the thread keeps a processor of the runtime's.
 func (r *Ring) Wait(atMost time.Duration, told bool) {
 	if atMost <= 0 || r.hasCompletions() {
 		r.Submit()
