@@ -22,6 +22,9 @@ func (l *listing[T]) add(x *T) bool {
 	return true
 }
 
+// hasMore reports whether there is room for a key that is not listed.
+func (l *listing[T]) hasMore() bool { return len(l.shown) < min(l.all, config.MaxRejections) }
+
 // drop takes x off the list, if it is on it.
 func (l *listing[T]) drop(x *T) {
 	if i := slices.Index(l.shown, x); i >= 0 {

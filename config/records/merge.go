@@ -39,6 +39,7 @@ func (s *State) Merge(l List, revision int64, touched map[string]int64, heard in
 		s.removeLocked(e)
 		m.differs(key, revision) // deleted then at the latest
 	}
+	s.listMore()
 	for _, h := range l.holders {
 		s.mergeHolders(h, revision, touched, m.differs)
 	}

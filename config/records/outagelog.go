@@ -171,8 +171,11 @@ func (l *OutageLog) IsUseless() bool {
 func (l *OutageLog) ReportRead(what, units string) {
 	st := l.Status()
 	if l.IsUseless() {
-		example := st.Rejections[0]
-		glog.Errorf("%s: none of the %d %s can be used, for example %s: %s; not ready until one can", what, st.Rejected, units, registry.Quote(example.Key), example.Reason)
+		var example string
+		if len(st.Rejections) > 0 { // the list may lag behind the count
+			example = fmt.Sprintf(", for example %s: %s", registry.Quote(st.Rejections[0].Key), st.Rejections[0].Reason)
+		}
+		glog.Errorf("%s: none of the %d %s can be used%s; not ready until one can", what, st.Rejected, units, example)
 		return
 	}
 	line := fmt.Sprintf("%s: %d services, %d endpoints", what, st.Services, st.Endpoints)

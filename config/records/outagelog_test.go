@@ -168,10 +168,13 @@ func TestAPlaceOfWhichNothingCanBeUsedIsAnErrorInTheLog(t *testing.T) {
 	if !l.IsUseless() {
 		t.Error("a place with nothing but rejected files is not called useless")
 	}
+	l.Edit(func(st *config.Status) { st.Rejections = nil }) // those that were listed are mended, and another list has not come yet
+	l.ReportRead("place read", "files")
 	want := []string{
 		"I place read: 1 services, 0 endpoints",
 		"I place read: 1 services, 0 endpoints; 2 files cannot be used",
 		`E place read: none of the 2 files can be used, for example "bad": no JSON; not ready until one can`,
+		"E place read: none of the 2 files can be used; not ready until one can",
 	}
 	if got := recordstest.LogLines(log()); !slices.Equal(got, want) {
 		t.Errorf("the log reads\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))

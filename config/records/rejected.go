@@ -47,12 +47,21 @@ func (s *State) markLocked(e *entry, why *config.Rejection) {
 	}
 }
 
-// list puts a key that is rejected or odd on its list, if there is room. As every list of the registry's keys passes here, one that
-// found no room at first gets it later.
+// list puts a key that is rejected or odd on its list, if there is room. One that found no room at first gets it when the registry's keys are listed next.
 func (s *State) list(e *entry) {
 	if e.recordErr != nil {
 		s.rejected.add(e.recordErr.bad)
 		s.odd.add(e.recordErr.odd)
+	}
+}
+
+// listMore lists keys for which others have made room.
+func (s *State) listMore() {
+	if !s.rejected.hasMore() && !s.odd.hasMore() {
+		return
+	}
+	for _, e := range s.entries {
+		s.list(e)
 	}
 }
 

@@ -44,9 +44,30 @@ func TestTheListOfRejectedKeysIsBounded(t *testing.T) {
 		all[i].Value, all[i].Revision = []byte(port(1)), 3
 	}
 	r.Merge(listOf(all...), 3, nil, 2)
-	r.Merge(listOf(all...), 3, nil, 2)
 	if rejections, _ := r.rejections(); len(rejections) != config.MaxRejections || r.rejected.all != config.MaxRejections {
 		t.Errorf("then %d of %d; want all %d that are left", len(rejections), r.rejected.all, config.MaxRejections)
+	}
+}
+
+// TestAKeyThatHadNoRoomIsListedOnceTheListedOnesAreDeleted: the list of keys comes to it before it misses those.
+func TestAKeyThatHadNoRoomIsListedOnceTheListedOnesAreDeleted(t *testing.T) {
+	log := recordstest.LogSince(t)
+	r, l, out := New(decode.Decoder{}), NewOutageLog(0, "broken"), make(chan registry.Update, 1)
+	var all []Version
+	for i := range config.MaxRejections + 1 {
+		all = append(all, Version{Key: fmt.Appendf(nil, "%s%04d", registry.SpecsPrefix, i), Value: []byte("{"), Created: 2, Revision: 2})
+	}
+	for _, left := range [][]Version{all, all[config.MaxRejections:]} {
+		r.Merge(listOf(left...), 3, nil, 2)
+		l.Send(t.Context(), out, r, true, 3, time.Now())
+		<-out
+		if st := l.Status(); st.Rejected != len(left) || len(st.Rejections) != min(len(left), config.MaxRejections) {
+			t.Errorf("of %d bad keys %d are counted, %d listed", len(left), st.Rejected, len(st.Rejections))
+		}
+		l.ReportRead("etcd read", "keys")
+	}
+	if text := log(); !strings.Contains(text, `none of the 1 keys can be used, for example "/registry/services/specs/0100": `) {
+		t.Errorf("the log says:\n%s", text)
 	}
 }
 
