@@ -104,6 +104,25 @@ func TestARegistryThatWasWipedIsTheTruth(t *testing.T) {
 	})
 }
 
+// What the registry has lost is no change that the watch should have told, though the objects are the same ones as before.
+func TestARegistryThatWasRestoredFromABackupIsNoDivergence(t *testing.T) {
+	follow(t, func(f *follower) {
+		f.server.PutService("default", "web", 8000)
+		f.server.PutService("default", "same", 8001)
+		backup := f.server.Version()
+		f.server.PutService("default", "web", 8002)
+		f.begin()
+		f.soon()
+		f.want("service same=8001; service web=8002")
+		f.server.Restore(backup)
+		f.after(SyncFactor * 36 * time.Second)
+		f.want("service same=8001; service web=8000")
+		if st := f.source.Status(); st.Setbacks == 0 || st.Divergences != 0 {
+			f.t.Errorf("%d setbacks, %d divergences; want some, and none", st.Setbacks, st.Divergences)
+		}
+	})
+}
+
 // One of several servers lags: a list of it, asked for by name of no version, must not bring back what was deleted.
 func TestAServerThatLagsBringsNothingBack(t *testing.T) {
 	follow(t, func(f *follower) {

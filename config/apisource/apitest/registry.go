@@ -228,6 +228,14 @@ func (s *Server) Wipe() {
 	s.version, s.history, s.compacted = 3, nil, 0
 }
 
+// Restore has the registry go back to a version, as with a backup. Watches that are open stay silent.
+func (s *Server) Restore(version int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.version = version
+	s.history = slices.DeleteFunc(s.history, func(c change) bool { return c.version > version })
+}
+
 // Undecodable writes a record that the server cannot decode, as etcdctl could: while it is there a v1beta1 refuses every list of
 // services, and no watch tells of it. Mend removes it.
 func (s *Server) Undecodable() {
