@@ -21,6 +21,7 @@ type PortStatus struct {
 	Waiting []registry.PortKey // whose claim comes next when the owner lets go, in order
 	Err     error              // why the port is not open; nil when it is
 	Kernel  kernel.Reason      // why the kernel does not carry it, as [kernel.Off] if -kernel is off
+	Local   bool               // the owner gives its clients endpoints on the node only
 	Refused bool               // no service may have it: it has no owner, and Waiting names those who ask in vain
 }
 
@@ -120,7 +121,7 @@ func (p *Proxier) statusLocked(id registry.ListenerID) (PortStatus, bool) {
 	if l == nil || l.claims.n == 0 {
 		return PortStatus{}, false
 	}
-	s := PortStatus{ID: id, Owner: l.claims.first.Key, Err: l.whyClosed(), Kernel: p.kernelReason(id)}
+	s := PortStatus{ID: id, Owner: l.claims.first.Key, Err: l.whyClosed(), Kernel: p.kernelReason(id), Local: l.claims.first.Terms.Local}
 	for c := range l.claims.all() {
 		if c != l.claims.first {
 			s.Waiting = append(s.Waiting, c.Key)

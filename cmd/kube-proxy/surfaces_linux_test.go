@@ -83,6 +83,14 @@ var surfaceCases = []struct {
 		metric: "dial_failed", alerts: []string{"KubeProxyClientsWithoutEndpoint", "KubeProxyServiceDown"},
 		log: "was turned away: no endpoint of the 1 tried answers",
 	}},
+	{"no endpoint answers over TCP, and all over UDP", func(t *testing.T, s *stage) {
+		writeRecord(t, s.dir, registry.SpecsPrefix+"web", fmt.Sprintf(`{"kind":"Service","apiVersion":"v1","metadata":{"name":"web"},"spec":{"ports":[{"port":%[1]d},{"port":%[1]d,"protocol":"UDP"}]}}`, s.port))
+		s.endpoints(t, "", proxytest.Refusing(t))
+	}, said{
+		refused: true, page: "No endpoint of default/web answers over tcp (",
+		metric: "dial_failed", alerts: []string{"KubeProxyClientsWithoutEndpoint", "KubeProxyServiceDown"},
+		log: "was turned away: no endpoint of the 1 tried answers",
+	}},
 	{"all checks fail, and no endpoint answers", func(t *testing.T, s *stage) {
 		s.service(t, `"haproxy.org/check":"true","haproxy.org/check-interval":"500ms"`)
 		s.endpoints(t, "", proxytest.Refusing(t))
@@ -108,6 +116,18 @@ var surfaceCases = []struct {
 	}, said{
 		refused: true, page: "The traffic policy of default/web is Local, and it has no endpoint on this node, so new clients of tcp port PORT are refused: send its clients to nodes that have one.",
 		metric: "no_local_endpoint", // no alert: load balancers are to send clients to other nodes
+		log:    "was turned away: the traffic policy of the service is Local, and it has no endpoint on this node", check: check.NoLocalEndpoint,
+	}},
+	{"clients from outside get endpoints on the node only, those of the cluster get others", func(t *testing.T, s *stage) {
+		s.args = append(s.args, "-node_name=here", "-service_address=cluster")
+		at := s.chat(t).IP
+		writeRecord(t, s.dir, registry.SpecsPrefix+"web", fmt.Sprintf(`{"kind":"Service","apiVersion":"v1","metadata":{"name":"web"},
+			"spec":{"type":"NodePort","clusterIP":"127.0.0.53","ports":[{"port":%[1]d,"nodePort":%[1]d}],"externalTrafficPolicy":"Local"}}`, s.port))
+		writeRecord(t, s.dir, registry.EndpointsPrefix+"web", fmt.Sprintf(
+			`{"kind":"Endpoints","apiVersion":"v1","metadata":{"name":"web"},"subsets":[{"addresses":[{"ip":%q,"nodeName":"there"}],"ports":[{"port":%d}]}]}`, at.Addr(), at.Port()))
+	}, said{
+		refused: true, page: "The traffic policy of default/web is Local, and it has no endpoint on this node, so new clients of tcp port PORT are refused: send its clients to nodes that have one.",
+		metric: "no_local_endpoint", // no alert, as above
 		log:    "was turned away: the traffic policy of the service is Local, and it has no endpoint on this node", check: check.NoLocalEndpoint,
 	}},
 	{"all endpoints are ports of the node", func(t *testing.T, s *stage) {

@@ -66,6 +66,22 @@ func wantWeights(t *testing.T, lb *LoadBalancerRR, want ...string) {
 	}
 }
 
+// TestAnOverrideLeavesAnEndpointThatAnswersOverEachProtocol: it may be another one over each.
+func TestAnOverrideLeavesAnEndpointThatAnswersOverEachProtocol(t *testing.T) {
+	lb := NewLoadBalancerRR(false)
+	r := lb.Hold(registry.PortKey{Name: webName})
+	behind(lb, "", "10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80")
+	lb.SetService(webName, serviceOver(registry.TCP, registry.UDP))
+	r.Endpoints()[0].Failed(registry.TCP)
+	r.Endpoints()[1].Failed(registry.UDP)
+	if _, err := lb.Override(matching("10.0.0.3"), until(time.Hour, Drain), false); err != nil {
+		t.Errorf("while another endpoint answers over each protocol: %v", err)
+	}
+	if _, err := lb.Override(matching("10.0.0.2"), until(time.Hour, Drain), false); !errors.Is(err, ErrLastEndpoint) {
+		t.Errorf("the last that answers over TCP is drained: %v; want %v", err, ErrLastEndpoint)
+	}
+}
+
 // TestAnOverrideWinsOverTheRecordUntilItsEndpointGoes, however the record changes meanwhile; one that comes back is as its record says.
 func TestAnOverrideWinsOverTheRecordUntilItsEndpointGoes(t *testing.T) {
 	lb := NewLoadBalancerRR(false)

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync"
 
+	"kubeproxy/proxy/balance/health"
 	"kubeproxy/proxy/balance/rotation"
 	"kubeproxy/registry"
 )
@@ -60,22 +61,23 @@ func (lb *LoadBalancerRR) update(name registry.Name, endpoints *registry.Endpoin
 	}
 }
 
-// SetService has the endpoints of a service follow its terms, over the protocols of its ports; nil is a service that is gone. The
+// SetService has the endpoints of a service follow its terms, for the clients of its ports; nil is a service that is gone. The
 // Proxier calls it when it has edited the claims of the service.
 func (lb *LoadBalancerRR) SetService(name registry.Name, service *registry.Service) {
 	lb.mu.Lock()
 	defer lb.mu.Unlock()
 	rotations := lb.services[name]
-	wanted := make([][2]*registry.Terms, len(rotations))
+	clients, terms := make([]health.Clients, len(rotations)), registry.NoTerms
 	if service != nil {
+		terms = service.Terms()
 		for _, p := range service.Ports {
 			if at, ok := lb.findLocked(registry.PortKey{Name: name, Port: p.Name}); ok {
-				wanted[at][p.Protocol] = service.Terms()
+				clients[at] |= health.ClientsOf(p.Protocol, service.TermsOf(&p).Local)
 			}
 		}
 	}
 	for i, r := range rotations {
-		r.SetTerms(wanted[i])
+		r.SetTerms(terms, clients[i])
 	}
 }
 

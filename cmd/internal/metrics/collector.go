@@ -336,7 +336,7 @@ func (s sink) udp(t traffic.Totals) {
 // The labels that series of all ports have in common.
 var (
 	reasonLabels    = labelsOf("reason", traffic.Reasons(), traffic.Reason.String)
-	conditionLabels = labelsOf("condition", rotation.Conditions(), health.Condition.String)
+	conditionLabels = labelsOf("condition", health.Conditions(), health.Condition.String)
 	zoneLabels      = labelsOf("zone", []string{"same", "other"}, strings.Clone)
 	dropLabels      = labelsOf("reason", traffic.DropReasons(), traffic.DropReason.Code)
 	protocolLabels  = labelsOf("protocol", []registry.Protocol{registry.TCP, registry.UDP}, registry.Protocol.String)

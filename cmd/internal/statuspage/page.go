@@ -102,7 +102,7 @@ func (p *Page) takeLocked(now time.Time) *snapshot {
 			key := tally{status.Owner, status.ID.Protocol}
 			c := read[key]
 			row.label = label(status.Owner)
-			row.active, row.Rates, row.rotation = c.Active, p.traffic.Rate(now, key, c), rotations[status.Owner]
+			row.active, row.Rates, row.rotation = c.Active, p.traffic.Rate(now, key, c), rotations[status.Owner].Of(status.ID.Protocol, status.Local)
 			row.unserved = row.rotation.Condition.TurnsAway() && c.Unserved > 0
 			row.refused, row.warned, row.unheld = refused[status.Owner.Name], warned[status.Owner.Name], unheld[status.Owner.Name]
 			owners[status.Owner.Name] = true

@@ -192,7 +192,7 @@ func (s *snapshot) conflicts() (all []problem) {
 
 // conditions are the services whose clients are given no endpoint, or one that fails. Those without endpoints are others.
 func (s *snapshot) conditions() (all []problem) {
-	seen := make(map[registry.PortKey]bool)
+	said := make(map[registry.PortKey]health.Condition) // the last
 	for _, row := range s.ports {
 		about := problem{Services: []registry.Name{row.Owner.Name}, Link: toService(row.Owner.Name)}
 		if c := row.rotation.Condition; c == health.ChecksFail || c == health.AllFull || c.TurnsAway() && !row.unserved {
@@ -204,7 +204,7 @@ func (s *snapshot) conditions() (all []problem) {
 			about.Text = fmt.Sprintf("All endpoints of %s have weight 0, %s: give one a weight.", row.label, refused)
 		case health.AllFailed:
 			_, since := row.example(s.at, true)
-			about.Text = fmt.Sprintf("All endpoints of %s fail their checks (%s), %s (kube-proxy/all-failed): repair the endpoints, or correct the check.", row.label, since, refused)
+			about.Text = fmt.Sprintf("All endpoints of %s fail their checks%s (%s), %s (kube-proxy/all-failed): repair the endpoints, or correct the check.", row.label, row.rotation.Over, since, refused)
 		case health.AllFull:
 			about.Text = fmt.Sprintf("The endpoints of %s that are well have as many clients as its record allows (kube-proxy/max-connections-per-endpoint), so new clients of %s wait or are refused: add endpoints, or raise the limit.", row.label, row.ID)
 		case health.NoLocal:
@@ -219,13 +219,13 @@ func (s *snapshot) conditions() (all []problem) {
 			about.Text = fmt.Sprintf("All endpoints of %s are ports of this node, %s: write other endpoints.", row.label, refused)
 		case health.NoAnswer:
 			first, since := row.example(s.at, false)
-			about.Text = fmt.Sprintf("No endpoint of %s answers (%s): %s %s, or write other endpoints.%s", row.label, since, mend(first), oneOf(row.rotation.Endpoints), untilTried(first))
+			about.Text = fmt.Sprintf("No endpoint of %s answers%s (%s): %s %s, or write other endpoints.%s", row.label, row.rotation.Over, since, mend(first), oneOf(row.rotation.Endpoints), untilTried(first))
 		case health.ChecksFail:
 			_, since := row.example(s.at, true)
-			about.Text = fmt.Sprintf("All endpoints of %s fail their checks (%s), so clients are given all of them: repair the endpoints; if clients are served, correct the check.", row.label, since)
+			about.Text = fmt.Sprintf("All endpoints of %s fail their checks%s (%s), so clients are given all of them: repair the endpoints; if clients are served, correct the check.", row.label, row.rotation.Over, since)
 		}
-		if about.Text != "" && (row.rotation.Condition.TurnsAway() || !seen[row.Owner]) {
-			seen[row.Owner] = true
+		if about.Text != "" && (row.rotation.Condition.TurnsAway() || said[row.Owner] != row.rotation.Condition) {
+			said[row.Owner] = row.rotation.Condition
 			all = append(all, about)
 		}
 	}

@@ -176,6 +176,14 @@ func (h *Health) Returned() bool {
 	return true
 }
 
+// Forget makes h well, but for what checks say: no client is to come over its protocol, so none would correct it.
+func (h *Health) Forget() {
+	h.Usable()
+	h.Answered()
+	h.aside.Store(0)
+	h.warmUntil.Store(0)
+}
+
 func (h *Health) recovered() {
 	h.consecutiveFailures.Store(0)
 	h.halfOpen.Store(false)

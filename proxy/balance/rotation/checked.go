@@ -3,6 +3,7 @@ package rotation
 import (
 	"github.com/golang/glog"
 
+	"kubeproxy/proxy/balance/health"
 	"kubeproxy/proxy/removal"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
@@ -10,27 +11,25 @@ import (
 
 // How endpoints of a rotation are checked while no client comes. A rotation that is checked does not sleep.
 
-// SetTerms has the endpoints follow the terms of the service, over each protocol; nil: it has no such port. What it last said of removals goes
+// SetTerms has the endpoints follow the terms of the service, for clients of its ports; none: it has no such port. What it last said of removals goes
 // on for the endpoints that go after it. The balancer calls it for one rotation at a time.
-func (r *Rotation) SetTerms(terms [2]*registry.Terms) {
+func (r *Rotation) SetTerms(terms *registry.Terms, of health.Clients) {
 	var are [2]check
-	for protocol, t := range terms {
-		if t != nil && r.rules.Checker != nil {
-			are[protocol].key, are[protocol].on = r.rules.Checker.Wants(registry.Protocol(protocol), t)
+	for protocol := range of.Each() {
+		if r.rules.Checker != nil {
+			are[protocol].key, are[protocol].on = r.rules.Checker.Wants(protocol, terms)
 		}
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for protocol, t := range terms {
-		if r.offered[protocol] = t != nil; t != nil {
-			r.followLocked(t)
-		}
+	if r.offerLocked(of); of != 0 {
+		r.followLocked(terms)
 	}
 	r.set.Store(r.preparedLocked(r.set.Load()))
 	if are == r.wantedChecks() {
 		return
 	}
-	if terms == ([2]*registry.Terms{}) {
+	if of == 0 {
 		defer r.callHook() // a client that waits is told when the port is another's: see LetGo of package balance
 	} else {
 		defer r.changed()

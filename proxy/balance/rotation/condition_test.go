@@ -42,7 +42,7 @@ func TestTheConditionIsWhatNewClientsGet(t *testing.T) {
 	}
 	local := func(_ *testing.T, r *Rotation) {
 		r.rules.Node.Name = "here"
-		r.terms.Store(&registry.Terms{Local: true})
+		r.SetTerms(&registry.Terms{Local: true}, health.ClientsOf(registry.TCP, true))
 	}
 	refuse := func(_ *testing.T, r *Rotation) {
 		r.terms.Store(&registry.Terms{Failure: registry.Failure{Refuse: true}})
@@ -142,6 +142,73 @@ func TestWhyEndpointsCannotBeUsedIsKnownUntilTheyCan(t *testing.T) {
 					t.Errorf("once it can be used, the condition is %v", got)
 				}
 			})
+		})
+	}
+}
+
+// Clients of one service may get different things: what is said of a port is about those that come to it, and what is said of all is the worst.
+func TestTheConditionIsThatOfTheClientsOfAPort(t *testing.T) {
+	refuse := &registry.Terms{Failure: registry.Failure{Refuse: true}}
+	both := health.ClientsOf(registry.TCP, false) | health.ClientsOf(registry.UDP, false)
+	type port struct {
+		protocol registry.Protocol
+		local    bool
+		want     health.Condition
+		failing  int
+		over     string
+	}
+	for _, c := range []struct {
+		name    string
+		terms   *registry.Terms
+		clients health.Clients
+		fault   func(*Rotation)
+		want    health.Condition
+		ports   []port
+	}{
+		{"all checks over TCP fail, and clients are refused then", refuse, both, func(r *Rotation) {
+			for _, e := range r.Endpoints() {
+				e.stats().health[registry.TCP].Checked(false, 0)
+			}
+		}, health.AllFailed, []port{{registry.TCP, false, health.AllFailed, 2, " over tcp"}, {registry.UDP, false, health.Served, 0, " over udp"}}},
+		{"one endpoint fails over TCP, the other over UDP", registry.NoTerms, both, func(r *Rotation) {
+			r.Endpoints()[0].Failed(registry.TCP)
+			r.Endpoints()[1].Failed(registry.UDP)
+		}, health.Served, []port{{registry.TCP, false, health.Served, 1, ""}, {registry.UDP, false, health.Served, 1, ""}}},
+		{"all fail over both", registry.NoTerms, both, func(r *Rotation) {
+			for _, e := range r.Endpoints() {
+				e.Failed(registry.TCP)
+				e.Failed(registry.UDP)
+			}
+		}, health.NoAnswer, []port{{registry.TCP, false, health.NoAnswer, 2, ""}, {registry.UDP, false, health.NoAnswer, 2, ""}}},
+		{"one port gives endpoints on the node only", registry.NoTerms, health.ClientsOf(registry.TCP, false) | health.ClientsOf(registry.TCP, true), func(*Rotation) {},
+			health.NoLocal, []port{{registry.TCP, false, health.Served, 0, ""}, {registry.TCP, true, health.NoLocal, 0, ""}}},
+		{"one port does, and all endpoints fail", registry.NoTerms, health.ClientsOf(registry.TCP, false) | health.ClientsOf(registry.TCP, true), func(r *Rotation) {
+			for _, e := range r.Endpoints() {
+				e.Failed(registry.TCP)
+			}
+		}, health.NoAnswer, []port{{registry.TCP, false, health.NoAnswer, 2, ""}, {registry.TCP, true, health.NoLocal, 2, ""}}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := numbered()
+			r.rules.Node.Name = "here"
+			setWeights(t, r, 1, 1)
+			r.SetTerms(c.terms, c.clients)
+			c.fault(r)
+			all := r.Status()
+			if all.Condition != c.want {
+				t.Errorf("the condition is %v; want %v", all.Condition, c.want)
+			}
+			for _, p := range c.ports {
+				got := all.Of(p.protocol, p.local)
+				if got.Condition != p.want || got.Failing != p.failing || len(got.Examples) != p.failing || got.Over != p.over {
+					t.Errorf("%v, local %t: %+v; want %v%s, and %d endpoints that fail", p.protocol, p.local, got, p.want, p.over, p.failing)
+				}
+				terms := *c.terms
+				terms.Local = p.local
+				if _, away := r.TurnsAway(p.protocol, &terms); away != p.want.TurnsAway() {
+					t.Errorf("%v, local %t: clients are turned away: %t; the condition is %v", p.protocol, p.local, away, p.want)
+				}
+			}
 		})
 	}
 }

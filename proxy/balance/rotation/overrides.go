@@ -1,6 +1,11 @@
 package rotation
 
-import "kubeproxy/registry"
+import (
+	"slices"
+
+	"kubeproxy/proxy/balance/health"
+	"kubeproxy/registry"
+)
 
 // How operators override the weights of records. A rotation with overrides does not sleep.
 
@@ -42,11 +47,13 @@ func weightsInForce(addrs registry.Addrs, record registry.Weights, overrides map
 
 // HasOther reports whether new clients would be given an endpoint that answers if none of these got any.
 func (r *Rotation) HasOther(without map[registry.Addr]bool) bool {
-	for _, e := range r.Endpoints() {
-		refuses, failsCheck := e.failures()
-		if !without[e.Addr] && !e.isExcluded() && !refuses && !failsCheck {
-			return true
+	for protocol, local := range r.offeredTo().Each() {
+		if !slices.ContainsFunc(r.Endpoints(), func(e *Endpoint) bool {
+			refuses, failsCheck := e.failures(health.ClientsOf(protocol, local))
+			return !without[e.Addr] && !e.isExcluded() && !refuses && !failsCheck
+		}) {
+			return false
 		}
 	}
-	return false
+	return true
 }

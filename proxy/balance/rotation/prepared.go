@@ -1,6 +1,9 @@
 package rotation
 
-import "kubeproxy/registry"
+import (
+	"kubeproxy/proxy/balance/health"
+	"kubeproxy/registry"
+)
 
 // A large set does not sleep while a port offers it. Its first client would come on an event loop, and have all others of that loop wait while
 // endpoints are made of 60,000 addresses, a roster divides them, or a ring sorts them: 30 ms.
@@ -13,7 +16,7 @@ const (
 // preparedLocked returns a set that is to come next: ready for its first client if it is large, or else as it is.
 func (r *Rotation) preparedLocked(set *endpointSet) *endpointSet {
 	old, n := r.set.Load(), 0
-	if set.len() >= large && (old.prepared > 0 || r.offered != [2]bool{}) {
+	if set.len() >= large && (old.prepared > 0 || r.offered.Load() != 0) {
 		n = set.len()
 	}
 	if r.rules.prepared.Add(int64(n-old.prepared)) > maxPrepared {
@@ -27,10 +30,8 @@ func (r *Rotation) preparedLocked(set *endpointSet) *endpointSet {
 		set = awoken(r, set, nil)
 	}
 	for t := range set.everyTier() {
-		for protocol, is := range r.offered {
-			if is {
-				t.roster(registry.Protocol(protocol))
-			}
+		for protocol := range health.Clients(r.offered.Load()).Each() {
+			t.roster(protocol)
 		}
 		if r.rules.Algorithm(r.terms.Load().Balance) == registry.SourceAddress {
 			t.hashRing()

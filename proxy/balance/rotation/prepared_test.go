@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"kubeproxy/proxy/balance/health"
 	"kubeproxy/registry"
 )
 
@@ -28,26 +29,26 @@ func TestTheFirstClientOfALargeSetFindsItReady(t *testing.T) {
 	}{
 		{"endpoints, then a port", func(r *Rotation) {
 			r.Replace(manyAddrs(large), "")
-			r.SetTerms([2]*registry.Terms{registry.TCP: registry.NoTerms})
+			r.SetTerms(registry.NoTerms, health.ClientsOf(registry.TCP, false))
 		}, true, false},
 		{"a port, then endpoints", func(r *Rotation) {
-			r.SetTerms([2]*registry.Terms{registry.TCP: registry.NoTerms})
+			r.SetTerms(registry.NoTerms, health.ClientsOf(registry.TCP, false))
 			r.Replace(manyAddrs(large), "")
 		}, true, false},
 		{"an algorithm that needs a ring", func(r *Rotation) {
 			r.Replace(manyAddrs(large), "")
-			r.SetTerms([2]*registry.Terms{registry.TCP: registry.NoTerms})
-			r.SetTerms([2]*registry.Terms{registry.TCP: bySource})
+			r.SetTerms(registry.NoTerms, health.ClientsOf(registry.TCP, false))
+			r.SetTerms(bySource, health.ClientsOf(registry.TCP, false))
 		}, true, true},
 		{"other endpoints for a service that has clients", func(r *Rotation) {
-			r.SetTerms([2]*registry.Terms{registry.TCP: bySource})
+			r.SetTerms(bySource, health.ClientsOf(registry.TCP, false))
 			r.Replace(manyAddrs(1), "")
 			c := r.ChooseFor(registry.TCP, netip.Addr{}, registry.NoTerms, nil)
 			c.Next()
 			r.Replace(manyAddrs(large), "")
 		}, true, true},
 		{"a set that is not large", func(r *Rotation) {
-			r.SetTerms([2]*registry.Terms{registry.TCP: registry.NoTerms})
+			r.SetTerms(registry.NoTerms, health.ClientsOf(registry.TCP, false))
 			r.Replace(manyAddrs(large-1), "")
 		}, false, false},
 		{"no port", func(r *Rotation) { r.Replace(manyAddrs(large), "") }, false, false},
@@ -77,7 +78,7 @@ func TestLargeSetsThatAreReadyHaveABound(t *testing.T) {
 	var all []*Rotation
 	for range maxPrepared/large + 1 {
 		r := New(rules, registry.PortKey{})
-		r.SetTerms([2]*registry.Terms{registry.TCP: registry.NoTerms})
+		r.SetTerms(registry.NoTerms, health.ClientsOf(registry.TCP, false))
 		r.Replace(manyAddrs(large), "")
 		all = append(all, r)
 	}
@@ -91,7 +92,7 @@ func TestLargeSetsThatAreReadyHaveABound(t *testing.T) {
 		t.Error("a large set sleeps though another one has made room for it")
 	}
 	for _, r := range all {
-		r.SetTerms([2]*registry.Terms{})
+		r.SetTerms(registry.NoTerms, 0)
 		r.Replace(registry.PortAddrs{}, "")
 	}
 	if n := rules.prepared.Load(); n != 0 {

@@ -82,8 +82,8 @@ type Rotation struct {
 
 	terms atomic.Pointer[registry.Terms] // what the service says of its endpoints, or last said; never nil; written under mu
 
-	Holders int32   // how many claims hold it; the balancer's alone
-	offered [2]bool // by Protocol: a port has the endpoints; guarded by mu
+	Holders int32         // how many claims hold it; the balancer's alone
+	offered atomic.Uint32 // the [health.Clients] of the ports that have the endpoints; written under mu
 
 	rules   *Rules
 	clients [2]affinity.Clients // those that it remembers, by Protocol

@@ -10,32 +10,49 @@ import (
 	"kubeproxy/registry"
 )
 
-// A Status tells in numbers how things stand with the endpoints of one port of a service.
+// A Status tells in numbers how things stand with the endpoints of one port of a service: for all its clients, or for some of them.
 type Status struct {
 	Service   registry.PortKey
 	Endpoints int
 	Failing   int              // endpoints that did not answer the last client that was given them, or that fail their checks
-	Condition health.Condition // what new clients get
+	Condition health.Condition // what new clients get; the worst, if not all get the same
+	Over      string           // " over tcp" where clients over the other protocol get something else; else ""
 	Near      int              // endpoints that clients of the node are given first; 0: all are alike
 	Spilling  bool             // each of those fails, so clients are given others
 	Standby   bool             // these are backups
 	Zones     [2]uint64        // clients that were given an endpoint in the zone of the node, and in another
 	Examples  []EndpointStatus // of those that fail, in the order of the record
+
+	parts map[health.Clients]Status // for some of the clients each; nil: there are no others
+}
+
+// Of returns the status for clients of a port: over its protocol, and given endpoints on the node only if they are local.
+func (s Status) Of(protocol registry.Protocol, local bool) Status {
+	part, ok := s.parts[health.ClientsOf(protocol, local)]
+	if !ok {
+		return s
+	}
+	if other, ok := s.parts[health.ClientsOf(registry.UDP-protocol, local)]; ok && other.Condition != part.Condition {
+		part.Over = " over " + protocol.String()
+	}
+	return part
 }
 
 // maxExamples bounds Examples: a record may list tens of thousands of endpoints that do not answer.
 const maxExamples = 8
 
 // Status tells how things stand with the rotation. It costs little for one that has had no client at this node.
-func (r *Rotation) Status() Status {
-	set := r.set.Load()
-	all := Status{Service: r.Key, Endpoints: set.len(), Condition: r.condition(set)}
+func (r *Rotation) Status() Status { return r.status(r.set.Load(), r.offeredTo()) }
+
+// status is Status of some clients.
+func (r *Rotation) status(set *endpointSet, of health.Clients) Status {
+	all := Status{Service: r.Key, Endpoints: set.len()}
 	if z := set.zones; z != nil {
 		all.Zones = [2]uint64{z.given[0].Load(), z.given[1].Load()}
 	}
 	well, others := 0, 0 // of the near ones, and of those that are no backups
 	for i, e := range set.endpoints {
-		unanswered, failsCheck := e.failures()
+		unanswered, failsCheck := e.failures(of)
 		isWell := !unanswered && !failsCheck && !e.isExcluded()
 		if isWell && !e.isBackup() {
 			others++
@@ -49,12 +66,29 @@ func (r *Rotation) Status() Status {
 			continue
 		}
 		if all.Failing++; all.Failing <= maxExamples {
-			all.Examples = append(all.Examples, e.Status())
+			all.Examples = append(all.Examples, e.status(of))
 		}
 	}
-	all.Spilling = all.Near > 0 && well == 0 && all.Condition == health.Served
-	all.Standby = all.Spilling && others == 0
+	for protocol, local := range of.Each() {
+		if one := health.ClientsOf(protocol, local); one != of {
+			all.add(one, r.status(set, one))
+			continue
+		}
+		all.Condition = r.condition(set, protocol, local)
+		all.Spilling = all.Near > 0 && well == 0 && all.Condition == health.Served
+		all.Standby = all.Spilling && others == 0
+	}
 	return all
+}
+
+// add notes the status for some of the clients.
+func (s *Status) add(clients health.Clients, part Status) {
+	if s.parts == nil {
+		s.parts = make(map[health.Clients]Status)
+	}
+	s.parts[clients] = part
+	s.Condition = s.Condition.Worse(part.Condition)
+	s.Spilling, s.Standby = s.Spilling || part.Spilling, s.Standby || part.Standby
 }
 
 // EndpointStatus yields how things stand with each endpoint, in the order of the record; n is how many there are. The rotation goes on
@@ -87,18 +121,24 @@ func (r *Rotation) EndpointStatus() (each iter.Seq[EndpointStatus], n, next int)
 	}, n, next
 }
 
-// failures reports whether the last attempt of a client to reach the endpoint failed, and whether its checks fail, over either protocol.
-func (e *Endpoint) failures() (unanswered, failsCheck bool) {
-	for protocol := range registry.UDP + 1 {
-		if h := e.healthOf(protocol); h != nil {
-			unanswered, failsCheck = unanswered || h.EjectedUntil() != 0, failsCheck || h.FailsCheck()
-		}
+// failures reports whether the last attempt of a client to reach the endpoint failed, and whether its checks fail, over a protocol of some clients.
+func (e *Endpoint) failures(of health.Clients) (unanswered, failsCheck bool) {
+	x := e.known.Load()
+	if x == nil {
+		return false, false
+	}
+	for protocol := range of.Each() {
+		h := &x.health[protocol]
+		unanswered, failsCheck = unanswered || h.EjectedUntil() != 0, failsCheck || h.FailsCheck()
 	}
 	return unanswered, failsCheck
 }
 
 // Status tells how things stand with one endpoint.
-func (e *Endpoint) Status() EndpointStatus {
+func (e *Endpoint) Status() EndpointStatus { return e.status(e.Rotation.offeredTo()) }
+
+// status is Status as some clients find it.
+func (e *Endpoint) status(of health.Clients) EndpointStatus {
 	s := EndpointStatus{Service: e.Rotation.Key, Addr: e.Addr, Weight: int(e.weight.Load()), Place: e.place()}
 	x := e.known.Load()
 	if x == nil {
@@ -106,7 +146,7 @@ func (e *Endpoint) Status() EndpointStatus {
 	}
 	s.Active, s.Connections, s.Failures = x.active()-x.dialing.Load(), x.connections.Load(), x.failures.Load()
 	wall := func(t time.Duration) time.Time { return time.Now().Add(t - monotonic.Now()) }
-	for protocol := range registry.UDP + 1 {
+	for protocol := range of.Each() {
 		s.Checked = s.Checked || x.checks[protocol].Load() != nil
 		if check := e.checkState(protocol); check.Fails {
 			s.CheckError = check.Err

@@ -148,7 +148,7 @@ func TestAServiceOfPolicyLocalGivesClientsEndpointsOnTheNodeOnly(t *testing.T) {
 	if got, want := given(t, r, 20, local), []int{1, 3}; len(got) == 0 || slices.Contains(got, 2) || slices.Contains(got, 4) {
 		t.Errorf("when those on the node fail, clients are given %v; want of %v", got, want)
 	}
-	r.SetTerms([2]*registry.Terms{registry.TCP: &local})
+	r.SetTerms(&local, health.ClientsOf(registry.TCP, true))
 	place(r, 0, 0, registry.InZone)
 	if got := given(t, r, 20, local); got != nil {
 		t.Errorf("without one on the node clients are given %v", got)
@@ -172,7 +172,7 @@ func TestAServicePrefersWhatItsDistributionSays(t *testing.T) {
 	}{
 		{registry.Anywhere, []int{1, 2, 3}}, {registry.PreferSameZone, []int{2, 3}}, {registry.PreferSameNode, []int{3}},
 	} {
-		r.SetTerms([2]*registry.Terms{registry.TCP: {Distribution: c.distribution}})
+		r.SetTerms(&registry.Terms{Distribution: c.distribution}, health.ClientsOf(registry.TCP, false))
 		if got := given(t, r, 20, registry.Terms{}); !slices.Equal(got, c.want) {
 			t.Errorf("%q: clients are given %v; want %v", c.distribution, got, c.want)
 		}
