@@ -236,7 +236,7 @@ func (x *session) listed(r *resource, l *listing) error {
 	r.older = 0
 	heard, touched := int64(r.told), r.touched
 	if back { // then nothing of what is known is of the same history
-		heard, touched = 0, nil
+		heard, touched = -1, nil // an object that went back differs since 0
 	}
 	different, divergent := r.records.Merge(l.list, int64(l.version), touched, heard)
 	if r.records.Len() > maxKeys {
