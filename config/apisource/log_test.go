@@ -31,6 +31,18 @@ func mustBegin(t *testing.T, lines []string, want ...string) {
 	}
 }
 
+// One resource has a state of its own, so that it has no usable object says nothing of the server.
+func TestABadObjectIsNamedThoughItsResourceHasNoOther(t *testing.T) {
+	log := logSince(t)
+	followOne(t, apitest.V1, func(f *follower) {
+		f.server.PutService("default", "bad", 99999)
+		f.server.PutEndpoints("default", "web", "10.0.0.1:80")
+		f.begin()
+		f.soon()
+	})
+	mustBegin(t, log(), "I watching API server", `E bad value of key "/registry/services/specs/default/bad" at revision 4: `, "I API server read ")
+}
+
 func TestTheLogOfADayWithAServer(t *testing.T) {
 	log := logSince(t)
 	followOne(t, apitest.V1Endpoints, func(f *follower) {

@@ -99,7 +99,7 @@ func (x *session) open() (err error) {
 	for _, p := range x.dialect.resources {
 		r := x.Source.resources[p.list]
 		if r == nil {
-			r = &resource{records: records.New(x.cfg.Decoder)}
+			r = &resource{records: records.NewPart(x.cfg.Decoder)}
 			x.Source.resources[p.list] = r
 		}
 		*r = resource{path: p, records: r.records, status: r.status, version: r.version, told: r.told, current: r.current, listed: r.listed}

@@ -63,6 +63,7 @@ type State struct {
 	odd        listing[config.Warning]   // entries whose newest value is used, and odd
 	complaints *lograte.Limiter[complaint]
 	encrypted  bool // a line has said that there are values which an API server has encrypted
+	part       bool // there are other states of the same source
 	summarised bool // none of the keys that are being read can be used: one line says so, and not one for each
 
 	services  map[registry.Name]*registry.Service // what the changes taken so far add up to

@@ -19,7 +19,7 @@ func (s *State) Merge(l List, revision int64, touched map[string]int64, heard in
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.sweep++
-	s.summarised = len(s.entries) == 0 && useless(decoded)
+	s.summarised = !s.part && len(s.entries) == 0 && useless(decoded)
 	defer func() { s.summarised = false }()
 	m := merge{State: s, revision: revision, touched: touched, heard: heard, known: l.known}
 	for i, v := range l.news {

@@ -105,6 +105,14 @@ func New(decoder decode.Decoder) *State {
 	}
 }
 
+// NewPart is New for a source that has a state for each kind of record: that no key of one can be used does not say that the source has none, so each has
+// its line in the log.
+func NewPart(decoder decode.Decoder) *State {
+	s := New(decoder)
+	s.part = true
+	return s
+}
+
 // Len is the number of keys, usable or not.
 func (s *State) Len() int { return len(s.entries) }
 
