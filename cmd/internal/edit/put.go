@@ -93,7 +93,25 @@ func object(value []byte) (map[string]any, error) {
 	if err := decoder.Decode(&record); err != nil || record == nil {
 		return nil, errors.New("what is there is no JSON object: edit it by hand, or delete it")
 	}
-	return record, nil
+	return record, spelled(record)
+}
+
+// fields are those of a record, and of its metadata, by which an edit could change what nodes read.
+var fields = []string{
+	"addressType", "annotations", "apiVersion", "endpoints", "id", "kind", "labels", "metadata", "namespace", "port", "portName", "ports", "protocol", "spec", "subsets",
+}
+
+// spelled returns an error if a field has its name in another letter case. Nodes take it in any, and of two the last counts; an edit would write another
+// one beside it, and sort them.
+func spelled(object map[string]any) error {
+	for name := range object {
+		for _, field := range fields {
+			if name != field && strings.EqualFold(name, field) {
+				return fmt.Errorf("it spells the field %q as %s: edit it by hand", field, registry.Quote(name))
+			}
+		}
+	}
+	return nil
 }
 
 // setDefaults gives a new record what it has to have.

@@ -73,3 +73,21 @@ func TestADeletionThatHasBegunIsFinishedOrSaysWhatIsLeft(t *testing.T) {
 		}
 	}
 }
+
+// TestPutLeavesARecordWhoseFieldsNodesWouldReadOtherwiseThanItWrites: they take a name in any letter case, so what it writes would stand beside what counts.
+func TestPutLeavesARecordWhoseFieldsNodesWouldReadOtherwiseThanItWrites(t *testing.T) {
+	client := etcdtest.StartProcess(t).Client(t)
+	const key = registry.SpecsPrefix + "default/web"
+	for value, field := range map[string]string{`{"Ports":[{"port":80}]}`: "Ports", `{"port":80,"PORT":81}`: "PORT", `{"Spec":{"ports":[{"port":80}]},"apiVersion":"v1"}`: "Spec"} {
+		if _, err := client.Put(t.Context(), key, value); err != nil {
+			t.Fatal(err)
+		}
+		err := Put(t.Context(), client, registry.Name{Namespace: "default", Name: "web"}, Wish{Port: 82}, Output{To: new(strings.Builder)})
+		if err == nil || !strings.Contains(err.Error(), `as "`+field+`": edit it by hand`) {
+			t.Errorf("%s: %v", value, err)
+		}
+		if now, err := client.Get(t.Context(), key); err != nil || len(now.Kvs) != 1 || string(now.Kvs[0].Value) != value {
+			t.Errorf("%s became %v, %v", value, now, err)
+		}
+	}
+}

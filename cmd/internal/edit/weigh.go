@@ -243,6 +243,9 @@ func annotationsOf(key string, record map[string]any) (map[string]any, error) {
 		if at, err = within(record, "metadata"); err != nil {
 			return nil, err
 		}
+		if err := spelled(at); err != nil {
+			return nil, err
+		}
 	}
 	return within(at, "annotations")
 }

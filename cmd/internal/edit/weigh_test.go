@@ -74,6 +74,12 @@ var weighCases = []struct {
 		{byHand: new("10.0.0.1:80=5"), ask: "0 10.0.0.1:80", want: map[string]string{endpointsKey: "10.0.0.1:80=0"}},
 		{ask: "undo 10.0.0.1:80", want: map[string]string{endpointsKey: "10.0.0.1:80=5"}},
 	}},
+	{"a field in another letter case", map[string]string{endpointsKey: `{"id":"web","endpoints":["10.0.0.1:80","10.0.0.2:80"],"Annotations":{"kube-proxy/weight":"10.0.0.1=4"},"other":1.50}`}, []weighStep{
+		{ask: "0 10.0.0.1:80", fails: `spells the field "annotations" as "Annotations"`, want: map[string]string{endpointsKey: "10.0.0.1=4"}},
+	}},
+	{"a field of metadata in another letter case", map[string]string{sliceA: strings.Replace(slice(`"kube-proxy/weight":"4"`, `"10.0.0.1"`, `"10.0.0.2"`), "annotations", "ANNOTATIONS", 1)}, []weighStep{
+		{ask: "0 10.0.0.1:80", fails: `spells the field "annotations" as "ANNOTATIONS"`, want: map[string]string{sliceA: "4"}},
+	}},
 	{"a record that nodes refuse", map[string]string{endpointsKey: `{"endpoints":"other\":1.50"}`}, []weighStep{{ask: "0 10.0.0.1:80", fails: "lists such an endpoint"}}},
 	{"no record", nil, []weighStep{{ask: "0 10.0.0.1:80", fails: "etcd holds no record of default/web"}}},
 }
