@@ -94,15 +94,21 @@ func newLog() *Verb {
 		if err := node.Get(ctx, "/v1/log", query, &log); err != nil {
 			return 0, err
 		}
-		return Done, v.print(stdout, &log, func(w io.Writer) {
-			for i := range log.Changes {
-				e := &log.Changes[i]
-				fmt.Fprintf(w, "%s  %s\n", e.Time.Local().Format(time.DateTime), e)
-			}
-			if len(log.Changes) == 0 {
-				fmt.Fprintln(w, "no change since the first state was in force")
-			}
-		})
+		return Done, v.print(stdout, &log, func(w io.Writer) { printLog(w, &log, n) })
 	}
 	return v
+}
+
+func printLog(w io.Writer, log *control.Log, asked int) {
+	for i := range log.Changes {
+		e := &log.Changes[i]
+		fmt.Fprintf(w, "%s  %s\n", e.Time.Local().Format(time.DateTime), e)
+	}
+	switch {
+	case len(log.Changes) > 0 || asked == 0:
+	case log.Ever == 0:
+		fmt.Fprintln(w, "no change since the first state was in force")
+	default:
+		fmt.Fprintln(w, "no change that is remembered is of this service")
+	}
 }
