@@ -98,24 +98,36 @@ func TestAfterASilenceAWatchFarBehindIsTakenNoMoreFrom(t *testing.T) {
 
 // Etcd's header says how far etcd is, and an answer to a challenge says nothing of the watch.
 func TestAWatchThatIsNeverSilentIsFoundToBeFarBehind(t *testing.T) {
-	w := newWatch()
-	w.gauge = behind.New(behind.Limits{Revisions: 100, Bytes: 1000}, time.Hour)
 	at := func(revision int64, r *etcdserverpb.WatchResponse) *etcdserverpb.WatchResponse {
 		r.Header = &etcdserverpb.ResponseHeader{Revision: revision}
 		return r
 	}
 	old := func(revision int64) []*mvccpb.Event { return []*mvccpb.Event{written("a", revision, 900)} }
-	stream := &script{lines: []*etcdserverpb.WatchResponse{
-		at(10, &etcdserverpb.WatchResponse{Created: true}),
-		at(11, &etcdserverpb.WatchResponse{Events: old(11)}),
-		at(5000, &etcdserverpb.WatchResponse{Events: old(12)}), // from etcd's history
-		at(5000, &etcdserverpb.WatchResponse{WatchId: 1, Created: true}),
-		at(5000, &etcdserverpb.WatchResponse{WatchId: firstID, Events: old(5000)}), // of a key that is watched beside the prefix
-		at(5000, &etcdserverpb.WatchResponse{Events: old(13)}),
-	}}
-	err := w.receive(t.Context(), stream, func() {})
-	if err == nil || causeOf(err) != Behind || !strings.Contains(err.Error(), "the watch is 4987 revisions behind, at 13 of 5000") {
-		t.Errorf("%v; want it given up", err)
+	for _, test := range []struct {
+		name  string
+		lines []*etcdserverpb.WatchResponse // after it has fallen behind
+		end   string
+	}{
+		{"with the registry", []*etcdserverpb.WatchResponse{
+			at(5000, &etcdserverpb.WatchResponse{WatchId: 1, Created: true}),
+			at(5000, &etcdserverpb.WatchResponse{Events: old(13)}),
+		}, "the watch is 4987 revisions behind, at 13 of 5000"},
+		{"with a key that is watched beside it", []*etcdserverpb.WatchResponse{at(5000, &etcdserverpb.WatchResponse{WatchId: firstID, Events: old(14)})},
+			"the watch is 4988 revisions behind, at 12 of 5000"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			w := newWatch()
+			w.gauge = behind.New(behind.Limits{Revisions: 100, Bytes: 1000}, time.Hour)
+			stream := &script{lines: append([]*etcdserverpb.WatchResponse{
+				at(10, &etcdserverpb.WatchResponse{Created: true}),
+				at(11, &etcdserverpb.WatchResponse{Events: old(11)}),
+				at(5000, &etcdserverpb.WatchResponse{Events: old(12)}), // from etcd's history
+			}, test.lines...)}
+			err := w.receive(t.Context(), stream, func() {})
+			if err == nil || causeOf(err) != Behind || !strings.Contains(err.Error(), test.end) {
+				t.Errorf("%v; want it given up, for %s", err, test.end)
+			}
+		})
 	}
 }
 

@@ -17,10 +17,10 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"kubeproxy/config/etcdsource/events"
 	"kubeproxy/config/records"
 	"kubeproxy/config/remote"
 	"kubeproxy/registry"
-	"kubeproxy/registry/patroni"
 )
 
 // A following is what a session knows of keys outside the registry that elect endpoints: see [kubeproxy/config/records.Holder]. They are watched and
@@ -147,12 +147,6 @@ func (x *session) overdue() error {
 	return x.release(math.MaxInt64)
 }
 
-// holderOf is what a change of a key says.
-func holderOf(ev *mvccpb.Event) records.Holder {
-	value := ev.Kv.Value[:min(len(ev.Kv.Value), patroni.MaxValue+1)] // or it is too long whatever follows
-	return records.Holder{Key: string(ev.Kv.Key), Value: strings.TrimSpace(string(value)), Gone: ev.Type == mvccpb.Event_DELETE, Created: ev.Kv.CreateRevision, Seen: ev.Kv.ModRevision}
-}
-
 // rangeEnd ends the range of a key, and of all keys below it if it ends with a slash.
 func rangeEnd(key string) []byte {
 	if !strings.HasSuffix(key, "/") {
@@ -191,7 +185,7 @@ func (c *client) holder(ctx context.Context, key string, revision int64, more fu
 		}
 		more()
 		for _, kv := range resp.Kvs {
-			says = append(says, holderOf(&mvccpb.Event{Kv: kv}))
+			says = append(says, events.HolderOf(&mvccpb.Event{Kv: kv}))
 			req.Key = append(kv.Key, 0) // the next key after it
 		}
 		if !resp.More || len(resp.Kvs) == 0 {

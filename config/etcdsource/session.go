@@ -240,7 +240,7 @@ func (x *session) apply(told []*mvccpb.Event, at time.Time) error {
 	}
 	for _, ev := range told { // each of them: what a later value does not say, an earlier one may
 		if !bytes.HasPrefix(ev.Kv.Key, prefixStart) {
-			x.records.SetHolder(holderOf(ev))
+			x.records.SetHolder(events.HolderOf(ev))
 			x.touch(ev)
 		}
 	}

@@ -152,6 +152,8 @@ func (r *receiver) measure(m *etcdserverpb.WatchResponse) (err error) {
 		err = r.gauge.Told(m.Header.GetRevision(), 0)
 	case m.WatchId == r.id:
 		err = r.gauge.Told(events.Revision(m.Events), events.Bytes(m.Events))
+	case m.WatchId >= firstID: // etcd reads its history for a key as well; how far the other watch has come it does not say
+		err = r.gauge.Told(0, events.Bytes(m.Events))
 	}
 	if err != nil {
 		return remote.Because(Behind, err)

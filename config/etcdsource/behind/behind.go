@@ -15,6 +15,8 @@
 // more. These are fewer than etcd's window waits for: as long as they are taken etcd sends no more, and does not begin to read.
 // A watch of which little has changed meanwhile is in step: it comes to etcd's revision within these bytes, and is kept.
 //
+// Watches of single keys share the stream, and etcd reads for them as well. Their bytes count, but only the watch of the registry says how far it has come.
+//
 // Responses say more: to a watch that has fallen behind etcd says in the header which revision it has reached. So a watch that never falls
 // silent, and is too slow, is found out as well.
 package behind

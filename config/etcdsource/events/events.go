@@ -1,15 +1,18 @@
 // Package events has what needs to be known of a list of events of etcd: how much memory it takes, up to where it tells, where a transaction
-// in it ends, which of its events later ones have overtaken, and how they are logged. The events of a list are in the order of their revisions.
+// in it ends, which of its events later ones have overtaken, what they say of keys that elect endpoints, and how they are logged. The events of a list are in the order of their revisions.
 package events
 
 import (
 	"bytes"
 	"slices"
+	"strings"
 
 	"github.com/golang/glog"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
+	"kubeproxy/config/records"
 	"kubeproxy/registry"
+	"kubeproxy/registry/patroni"
 )
 
 // Overhead is what an event takes beside its key and its value, in bytes, roughly.
@@ -90,6 +93,12 @@ func LastSlices(events []*mvccpb.Event) map[string]*mvccpb.KeyValue {
 }
 
 var slicesPrefix = []byte(registry.EndpointSlicesPrefix)
+
+// HolderOf returns what a change of a key outside the registry says.
+func HolderOf(ev *mvccpb.Event) records.Holder {
+	value := ev.Kv.Value[:min(len(ev.Kv.Value), patroni.MaxValue+1)] // or it is too long whatever follows
+	return records.Holder{Key: string(ev.Kv.Key), Value: strings.TrimSpace(string(value)), Gone: ev.Type == mvccpb.Event_DELETE, Created: ev.Kv.CreateRevision, Seen: ev.Kv.ModRevision}
+}
 
 // Narrate logs an event, at verbosity 4.
 func Narrate(ev *mvccpb.Event) {
