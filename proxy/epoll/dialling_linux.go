@@ -189,28 +189,31 @@ func (s *search) stop(id uint32) {
 	})
 }
 
-// progress looks which of the sockets of c the kernel has decided.
+// progress looks which of the sockets of c the kernel has decided. It asks each of them, whichever the event is about: the kernel tells of each
+// once, and may have told of one that has been closed since.
 func (ds *dialler) progress(c *relay.Conn, mask uint32) {
-	s := ds.searchOf(c)
-	for i, sock := range s.sockets {
-		connected, err := mask == unix.EPOLLOUT, error(nil) // so it is nearly always
-		if !connected || len(s.sockets) > 1 {
-			connected, err = socket.Outcome(int(sock.fd))
-		}
+	s, failed := ds.searchOf(c), false
+	for i := 0; i < len(s.sockets); {
+		sock := s.sockets[i]
+		connected, err := socket.Outcome(int(sock.fd))
 		if connected {
 			if err = ds.searches.Suspect(registry.TCP, int(sock.fd), sock.to); err == nil {
 				ds.settle(c, s, sock, mask)
 				return
 			}
 		}
-		if err != nil {
-			socket.ResetOnClose(int(sock.fd)) // had it reached itself, a close would keep the port from its endpoint for a minute (TIME_WAIT)
-			socket.Close(int(sock.fd))
-			s.sockets = slices.Delete(s.sockets, i, i+1)
-			s.race.Failed(ds.turn.Now, sock.id, err)
-			ds.advance(c)
-			return // of the others the kernel tells by themselves
+		if err == nil {
+			i++
+			continue
 		}
+		socket.ResetOnClose(int(sock.fd)) // had it reached itself, a close would keep the port from its endpoint for a minute (TIME_WAIT)
+		socket.Close(int(sock.fd))
+		s.sockets = slices.Delete(s.sockets, i, i+1)
+		s.race.Failed(ds.turn.Now, sock.id, err)
+		failed = true
+	}
+	if failed {
+		ds.advance(c)
 	}
 }
 

@@ -130,7 +130,7 @@ func (r *Race) Next(now time.Duration) Step {
 			switch {
 			case step.Do != Await:
 				return step
-			case a.lookUp == 0 && a.dials == 0 && len(a.left) == 0:
+			case a.hasFailed():
 				r.search.missed(a.endpoint, a.failed-a.began, a.err)
 				r.attempts, r.next = slices.Delete(r.attempts, i, i+1), now
 			default:
@@ -154,6 +154,9 @@ func (r *Race) Next(now time.Duration) Step {
 	}
 	return Step{Do: GiveUp}
 }
+
+// hasFailed reports whether nothing of a is under way, or left to dial.
+func (a *attempt) hasFailed() bool { return a.lookUp == 0 && a.dials == 0 && len(a.left) == 0 }
 
 // lookAgain returns the step of a client that was offered no endpoint, and may wait for one: news first, so that none is missed.
 func (r *Race) lookAgain(now time.Duration) Step {
@@ -394,6 +397,8 @@ func (r *Race) Connected(now time.Duration, id uint32) *rotation.Endpoint {
 	for i := range r.attempts {
 		switch a := &r.attempts[i]; {
 		case a.endpoint == won:
+		case a.hasFailed(): // in this moment
+			r.search.missed(a.endpoint, a.failed-a.began, a.err)
 		case a.dialled:
 			r.search.outrun(a.endpoint, now-a.began)
 		default:
