@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -367,6 +368,37 @@ func TestWhatIsHeldIsNotOvertakenWhenTheLastKeyIsFollowedNoMore(t *testing.T) {
 	if err := x.receive(changed(spec("pg"), port(10), 10)); err != nil || len(out) != 1 {
 		t.Errorf("error %v, %d updates; want one at once, as nothing is held", err, len(out))
 	}
+}
+
+// TestWhatCameBeforeTheFirstListWaitsForOtherWatchesToo: the rest of its transaction may still be under way, however long the list took.
+func TestWhatCameBeforeTheFirstListWaitsForOtherWatchesToo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x, out := followingSession(t)
+		x.stood, x.opening = time.Time{}, &opening{listing: listed(5)}
+		if err := x.receive(changed(ends("pg"), called("m2", "m1"), 7)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Hour) // the timer of the probe is over
+		if err := x.open(); err != nil || len(out) != 1 || !(<-out).Set {
+			t.Fatalf("error %v, %d more updates; want the SET alone", err, len(out))
+		}
+		if len(x.watch.requests) != 1 {
+			t.Errorf("etcd was asked %d times how far it has told; want once", len(x.watch.requests))
+		}
+		select {
+		case <-x.timer.C:
+			t.Error("the period in which etcd may answer is over at once")
+		default:
+		}
+		for _, d := range []delivery{changed(leader, "m2", 7), tells(7)} {
+			if err := x.receive(d); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if len(out) != 1 || (<-out).Revision != 7 {
+			t.Error("what was held is not applied in one step, once etcd has told of all")
+		}
+	})
 }
 
 // A token expires, or goes with a new password, while the stream stands that began with it. Only a new stream logs in anew.

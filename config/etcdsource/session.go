@@ -438,9 +438,12 @@ func (x *session) open() error {
 	}
 	x.current(l.asked)
 	x.asked = time.Time{} // etcd drops requests that come before its watch is in step
-	held, at := x.held.events, x.heldAt
-	x.held, x.heldAt = backlog{}, time.Time{}
-	return x.apply(held, at)
+	if len(x.watches) == 0 || len(x.held.events) == 0 {
+		return x.release(math.MaxInt64)
+	}
+	x.wait() // the other watches may not have told of the same revisions yet: they have a period
+	x.askAgain()
+	return nil
 }
 
 // finishResync applies a list that was read beside the watch.
