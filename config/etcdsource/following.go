@@ -96,6 +96,7 @@ func (x *session) followed(n notice) error {
 		x.refuse(key, "an etcd before 3.4 or etcd's grpc-proxy answers; name members of etcd itself")
 	default:
 		x.watches[key], x.mustList = n.id, true
+		x.records.Untold(key)
 	}
 	switch {
 	case x.follow():

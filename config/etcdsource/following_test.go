@@ -225,6 +225,9 @@ func TestAKeyThatCanBeReadNoMoreHurtsNobodyElse(t *testing.T) {
 		f.await(t, "pg:1 web:2 | pg=10.0.0.2:5432 web=10.0.1.2:1")
 		put(t, c, cluster+"members/m1", aMember(1, "master", "running", 0), ends("web"), addrs("10.0.1.1:1"))
 		f.await(t, "pg:1 web:2 | pg=10.0.0.1:5432 web=10.0.1.1:1")
+		if n := f.source.Status().Divergences; n != 0 {
+			t.Errorf("%s: %d divergences; want none, as there was no watch that could have told", broken.why, n)
+		}
 	}
 }
 

@@ -2,6 +2,7 @@ package records
 
 import (
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -158,12 +159,26 @@ func elect(all *registry.Endpoints, of func(registry.Addr) string, name string) 
 	return elected
 }
 
+// Untold notes that the watch of a key is new. No watch should have told what changed before: if the next list of the key finds that, it is no divergence.
+func (s *State) Untold(key string) {
+	if e := s.elections[key]; e != nil {
+		e.untold = true
+	}
+}
+
 // mergeHolders notes what a list says of a key and of those below it, as of its revision, but for keys that the watch has spoken of since. It reports
 // each key that was different from what was known.
 func (s *State) mergeHolders(l listed, revision int64, touched map[string]int64, differs func(key string, since int64)) {
 	e := s.elections[l.key]
+	if e == nil {
+		return
+	}
+	if e.untold {
+		e.untold = false
+		note := differs
+		differs = func(key string, _ int64) { note(key, math.MaxInt64) }
+	}
 	switch {
-	case e == nil:
 	case e.cluster != nil:
 		s.mergeMembers(e, l.says, revision, touched, differs)
 	case touched[l.key] > revision:
