@@ -32,7 +32,7 @@
 // It starts whether a source can be reached or not, and opens its first port when it has read everything once (serve.go).
 // SIGTERM or SIGINT closes the listeners and drains; a second signal ends the program at once. SIGHUP or SIGUSR1 reopens the logs;
 // SIGHUP has the file of -config read again, too (reload.go).
-// SIGUSR2 starts a successor (upgrade_unix.go), which takes over what this process serves; package takeover says how.
+// SIGUSR2 starts a successor (package cmd/internal/upgrade), which takes over what this process serves; package takeover says how.
 // Under systemd it is of Type=notify (notify.go).
 //
 // # Exit status

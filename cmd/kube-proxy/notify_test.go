@@ -12,14 +12,16 @@ import (
 // TestTheServiceManagerWaitsForTheFirstStateButNotLong: else a node whose etcd is away would not finish booting.
 func TestTheServiceManagerWaitsForTheFirstStateButNotLong(t *testing.T) {
 	for _, tt := range []struct {
-		name  string
-		after time.Duration // until the first state is in force; 0: never
-		want  time.Duration // until READY=1
+		name           string
+		after          time.Duration // until the first state is in force; 0: never
+		hasPredecessor bool
+		want           time.Duration // until READY=1
 	}{
-		{"at once", time.Millisecond, time.Millisecond},
-		{"in time", readyWithin - time.Second, readyWithin - time.Second},
-		{"too late", readyWithin + time.Hour, readyWithin},
-		{"never", 0, readyWithin},
+		{"at once", time.Millisecond, false, time.Millisecond},
+		{"in time", readyWithin - time.Second, false, readyWithin - time.Second},
+		{"too late", readyWithin + time.Hour, false, readyWithin},
+		{"never", 0, false, readyWithin},
+		{"while another process serves", readyWithin + time.Hour, true, readyWithin + time.Hour},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -29,7 +31,7 @@ func TestTheServiceManagerWaitsForTheFirstStateButNotLong(t *testing.T) {
 				}
 				start := time.Now()
 				var said []string
-				tellReady(t.Context(), inForce, func(state string) { said = append(said, state) })
+				tellReady(t.Context(), inForce, tt.hasPredecessor, func(state string) { said = append(said, state) })
 				if took := time.Since(start); len(said) != 1 || said[0] != daemon.SdNotifyReady || took != tt.want {
 					t.Errorf("said %q after %v; want %s after %v", said, took, daemon.SdNotifyReady, tt.want)
 				}
@@ -38,5 +40,5 @@ func TestTheServiceManagerWaitsForTheFirstStateButNotLong(t *testing.T) {
 	}
 	stopped, stop := context.WithCancel(t.Context())
 	stop()
-	tellReady(stopped, nil, func(state string) { t.Errorf("stopped before it was ready, and said %q", state) })
+	tellReady(stopped, nil, false, func(state string) { t.Errorf("stopped before it was ready, and said %q", state) })
 }

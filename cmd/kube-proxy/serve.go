@@ -24,6 +24,7 @@ import (
 	"kubeproxy/cmd/internal/logsink"
 	"kubeproxy/cmd/internal/metrics"
 	"kubeproxy/cmd/internal/node"
+	"kubeproxy/cmd/internal/upgrade"
 	"kubeproxy/config/remote"
 	"kubeproxy/config/statefile"
 	"kubeproxy/proxy"
@@ -39,7 +40,7 @@ const garbage = 50
 
 // serve carries clients to services until SIGTERM or SIGINT, for -stop_grace more, and then until they have been drained.
 func serve(o *options, flags *pflag.FlagSet, args []string, log *logsink.Sink) error {
-	hangups, upgrades := onHangup(), onUpgrade(o.takeover) // from the start: by default the signals would end us
+	hangups, upgrades := onHangup(), upgrade.On(o.takeover) // from the start: by default the signals would end us
 	from, err := o.source.open(flags)
 	if err != nil {
 		return err
@@ -90,6 +91,11 @@ func serve(o *options, flags *pflag.FlagSet, args []string, log *logsink.Sink) e
 
 	glog.Infof("%v, %s %s/%s", readBuildInfo(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 
+	hasPredecessor, err := node.FindPredecessor(context.Background(), o.takeover) // which is soon known, so a signal to stop waits for it
+	if err != nil {
+		return err
+	}
+	manager := new(speaker)
 	g, ctx := errgroup.WithContext(context.Background())
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -106,11 +112,13 @@ func serve(o *options, flags *pflag.FlagSet, args []string, log *logsink.Sink) e
 		}
 		glog.Infof("%v: draining for at most %v", context.Cause(signals), o.proxy.DrainTimeout)
 		stop() // only now, for this line to come before those that tell of the drain
-		notify(daemon.SdNotifyStopping + "\nSTATUS=draining")
+		if !hasPredecessor || isClosed(inForce) {
+			notify(daemon.SdNotifyStopping + "\nSTATUS=draining")
+		}
 		return nil
 	})
 	g.Go(func() error {
-		tellReady(ctx, inForce, notify)
+		tellReady(ctx, inForce, hasPredecessor, notify)
 		return nil
 	})
 	g.Go(func() error {
@@ -122,10 +130,7 @@ func serve(o *options, flags *pflag.FlagSet, args []string, log *logsink.Sink) e
 		}, reloaded.reload)
 		return nil
 	})
-	g.Go(func() error {
-		upgrades.handle(ctx, notify)
-		return nil
-	})
+	g.Go(func() error { return upgrades.Run(ctx, inForce, manager) })
 	g.Go(func() error {
 		defer stop() // for a successor serves, if no signal has stopped the process
 		served.EtcdPorts = from.localPorts(ctx)
@@ -142,10 +147,13 @@ func serve(o *options, flags *pflag.FlagSet, args []string, log *logsink.Sink) e
 			Leaving:          signals,
 			Takeover:         o.takeover,
 			Control:          o.controlPath(),
+			HasPredecessor:   hasPredecessor,
+			Begin:            upgrades.Begin,
+			Outgoing:         upgrades,
 			TookOver:         func() { notify(fmt.Sprintf("MAINPID=%d\n%s", os.Getpid(), daemon.SdNotifyReady)) },
 			Watchdog:         fdstore.Watchdog(),
 			Alive:            func() { notify(daemon.SdNotifyWatchdog) },
-			Progress:         func(line string) { notify("STATUS=" + strings.Join(strings.Fields(line), " ")) },
+			Progress:         manager.progress,
 			Operators:        o.operators,
 			ConnectionLog:    connections,
 			ConnectionStarts: o.connectionStarts,
@@ -155,7 +163,7 @@ func serve(o *options, flags *pflag.FlagSet, args []string, log *logsink.Sink) e
 			MetricsEndpoints: metrics.Choice(o.metricsEndpoints),
 			Version:          readBuildInfo().document(),
 			Settings:         reloaded.settings,
-			UpgradeFailure:   upgrades.failure,
+			UpgradeFailure:   upgrades.Failure,
 		})
 	})
 	return g.Wait()
@@ -164,12 +172,7 @@ func serve(o *options, flags *pflag.FlagSet, args []string, log *logsink.Sink) e
 // leave waits for the grace between the signal to stop and the drain: load balancers see meanwhile that the node is not ready, and clients
 // that they still send are served. A node that has served nobody yet has none. It returns false if ctx ends first, for a successor serves.
 func (o *options) leave(ctx context.Context, why error, inForce <-chan struct{}) bool {
-	select {
-	case <-inForce:
-	default:
-		return true
-	}
-	if o.stopGrace == 0 {
+	if !isClosed(inForce) || o.stopGrace == 0 {
 		return true
 	}
 	glog.Infof("%v: not ready, and accepting clients for %v more (-stop_grace)", why, o.stopGrace)
@@ -178,6 +181,15 @@ func (o *options) leave(ctx context.Context, why error, inForce <-chan struct{})
 	case <-time.After(o.stopGrace):
 		return true
 	case <-ctx.Done():
+		return false
+	}
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
 		return false
 	}
 }

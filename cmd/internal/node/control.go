@@ -21,16 +21,8 @@ func (o *Options) checkControl() error {
 	return nil
 }
 
-// answerControl answers operators at the control socket until ctx ends. A predecessor has the socket until this process serves. That operators
-// cannot act is no reason not to serve clients.
-func (o *Options) answerControl(ctx context.Context, hasPredecessor bool, serving <-chan struct{}, node control.Node) {
-	if hasPredecessor {
-		select {
-		case <-serving:
-		case <-ctx.Done():
-			return
-		}
-	}
+// answerControl answers operators at the control socket until ctx ends. That operators cannot act is no reason not to serve clients.
+func (o *Options) answerControl(ctx context.Context, node control.Node) {
 	server, err := control.Listen(o.Control)
 	if err != nil {
 		glog.Errorf("-control: %v; this process cannot be controlled", err)

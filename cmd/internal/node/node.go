@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -45,8 +46,11 @@ type Options struct {
 
 	FDStore *fdstore.Store // keeps listening sockets in case this process is killed, and has those of one that was; nil for none
 
-	Takeover string // path of the socket at which a process asks its predecessor for all that it serves; empty for never
-	TookOver func() // called when that has succeeded, before the predecessor ends; may be nil
+	Takeover       string       // path of the socket at which a process asks its predecessor for all that it serves; empty for never
+	HasPredecessor bool         // FindPredecessor has found one: until this process serves, it speaks for the node
+	TookOver       func()       // called when a take-over has succeeded, before the predecessor ends; may be nil
+	Begin          func() error // called before the first state is applied, and before a take-over; an error ends Run; may be nil
+	Outgoing       sync.Locker  // locked before a successor is given anything, and unlocked only if it does not take over; may be nil
 
 	Control string // path of the socket by which operators ask and act; empty for none
 
@@ -84,10 +88,6 @@ type Version struct {
 func Run(ctx context.Context, o Options) error {
 	if len(o.Sources) == 0 {
 		return errors.New("there is no source to read services from")
-	}
-	hasPredecessor, err := o.hasPredecessor(ctx)
-	if err != nil {
-		return err
 	}
 	if err := o.checkControl(); err != nil {
 		return err
@@ -142,12 +142,14 @@ func Run(ctx context.Context, o Options) error {
 		words:    words,
 		kept:     o.FDStore,
 		tookOver: o.TookOver,
+		first:    o.Begin,
+		outgoing: o.Outgoing,
 		failed:   func(err error) { failed <- err },
 		ctx:      ctx,
 		serving:  make(chan struct{}),
 	}
 
-	defer o.answerFor(ctx, line, hasPredecessor)()
+	defer o.answerFor(ctx, line, o.HasPredecessor)()
 
 	// D8: v0.4 started its source before its handlers were there. The handlers come first here.
 	broadcaster := config.NewBroadcaster()
@@ -185,13 +187,9 @@ func Run(ctx context.Context, o Options) error {
 
 	// Who tells outlives what is told of: the relays end first, then the log, then the server.
 	stopServer := background(ctx, func(ctx context.Context) {
-		if hasPredecessor { // which answers operators until then
-			select {
-			case <-line.serving:
-			case <-ctx.Done():
-				server.Close()
-				return
-			}
+		if !o.speaks(ctx, line.serving) {
+			server.Close()
+			return
 		}
 		if err := server.Run(ctx, o.answers(h, numbers, proxier, balancer, page, controlled)); err != nil {
 			failed <- err
@@ -206,12 +204,18 @@ func Run(ctx context.Context, o Options) error {
 
 	if o.Control != "" {
 		defer background(ctx, func(ctx context.Context) {
-			o.answerControl(ctx, hasPredecessor, line.serving, controlled)
+			if o.speaks(ctx, line.serving) {
+				o.answerControl(ctx, controlled)
+			}
 		})()
 	}
 
 	if o.Watchdog > 0 {
-		defer background(ctx, func(ctx context.Context) { h.keepAlive(ctx, o.Watchdog/2, o.Alive) })()
+		defer background(ctx, func(ctx context.Context) {
+			if o.speaks(ctx, line.serving) {
+				h.keepAlive(ctx, o.Watchdog/2, o.Alive)
+			}
+		})()
 	}
 
 	g.Go(func() error {
@@ -223,7 +227,9 @@ func Run(ctx context.Context, o Options) error {
 		}
 	})
 	g.Go(func() error {
-		h.report(ctx, line.serving, o.Progress, o.Ready)
+		if o.speaks(ctx, line.serving) {
+			h.report(ctx, line.serving, o.Progress, o.Ready)
+		}
 		return nil
 	})
 	for _, source := range o.Sources {
@@ -251,7 +257,7 @@ func Run(ctx context.Context, o Options) error {
 			return nil
 		})
 	}
-	if hasPredecessor {
+	if o.HasPredecessor {
 		mux.Served(func(ctx context.Context, sources []string) bool { return serves(ctx, o.Takeover, sources) })
 	}
 	g.Go(func() error { return mux.Run(ctx) })
@@ -265,22 +271,36 @@ func Run(ctx context.Context, o Options) error {
 	return nil
 }
 
-// hasPredecessor reports whether there is a process to take over from.
-func (o *Options) hasPredecessor(ctx context.Context) (bool, error) {
-	if o.Takeover == "" {
+// FindPredecessor reports whether there is a process to take over from at the socket of this path, which may be empty.
+func FindPredecessor(ctx context.Context, path string) (bool, error) {
+	if path == "" {
 		return false, nil
 	}
-	if err := takeover.Check(o.Takeover); err != nil {
+	if err := takeover.Check(path); err != nil {
 		return false, fmt.Errorf("-takeover: %w", err)
 	}
-	switch err := takeover.Waits(ctx, o.Takeover); {
+	switch err := takeover.Waits(ctx, path); {
 	case errors.Is(err, takeover.ErrNobody):
 		return false, nil
 	case err != nil:
-		return false, fmt.Errorf("-takeover: %s: %w", o.Takeover, err)
+		return false, fmt.Errorf("-takeover: %s: %w", path, err)
 	}
-	glog.Infof("a process waits for its successor at %s: this process takes over once it has read the first state", o.Takeover)
+	glog.Infof("a process waits for its successor at %s: this process takes over once it has read the first state", path)
 	return true, nil
+}
+
+// speaks waits until this process speaks for the node, to operators and to the service manager: its predecessor does until this process serves.
+// It returns false if ctx ends before.
+func (o *Options) speaks(ctx context.Context, serving <-chan struct{}) bool {
+	if !o.HasPredecessor {
+		return true
+	}
+	select {
+	case <-serving:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 // serves reports whether a process waits for its successor at path that has read one of the sources.

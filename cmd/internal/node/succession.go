@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"sync"
 	"sync/atomic"
 
 	"github.com/golang/glog"
@@ -44,6 +45,8 @@ type succession struct {
 	words    *keeper         // of operators
 	kept     *fdstore.Store  // sockets of a process that was killed; nil for none
 	tookOver func()          // tells the service manager that this process serves now
+	first    func() error    // called before begin applies anything; may be nil
+	outgoing sync.Locker     // locked while a successor is given everything, and once it has it; may be nil
 	failed   func(error)     // ends this process
 	lacks    func() []string // the sources that this process has not read; nil: it has read all
 
@@ -79,6 +82,11 @@ func (s *succession) OnUpdate(b registry.Batch) {
 
 // begin applies the first state, and takes over before and after that if there is a predecessor.
 func (s *succession) begin(b registry.Batch) error {
+	if s.first != nil {
+		if err := s.first(); err != nil {
+			return err
+		}
+	}
 	if s.path == "" {
 		s.beginAlone(b)
 		return nil
@@ -192,7 +200,7 @@ func (s *succession) run(ctx context.Context, stopServer func()) error {
 		return nil
 	}
 	defer s.listener.Close()
-	handedOver := s.listener.Run(ctx, &giver{Predecessor: s.carrier, server: s.server, words: s.words, released: func() { s.handedOver.Store(true) }}, func() []takeover.Item {
+	handedOver := s.listener.Run(ctx, &giver{Predecessor: s.carrier, server: s.server, words: s.words, outgoing: s.outgoing, released: func() { s.handedOver.Store(true) }}, func() []takeover.Item {
 		stopServer()
 		return s.counted()
 	})
@@ -223,12 +231,18 @@ type giver struct {
 	takeover.Predecessor
 	server   *operators.Server
 	words    *keeper
+	outgoing sync.Locker // may be nil
+	locked   bool        // it is
 	released func()
 	close    func() // of the descriptors of the addresses
 }
 
 // Listeners implements [takeover.Predecessor].
 func (g *giver) Listeners() ([]takeover.Item, error) {
+	if g.outgoing != nil {
+		g.outgoing.Lock()
+		g.locked = true
+	}
 	items, err := g.Predecessor.Listeners()
 	if err != nil {
 		return nil, err
@@ -255,6 +269,10 @@ func (g *giver) Thaw() {
 	g.Predecessor.Thaw()
 	g.words.takeBack()
 	g.forget()
+	if g.locked {
+		g.outgoing.Unlock()
+		g.locked = false
+	}
 }
 
 // Release implements [takeover.Predecessor].
