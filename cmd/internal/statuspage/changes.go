@@ -55,7 +55,7 @@ type changesData struct {
 // changes is the page of the last changes. It is as of when it was asked for: a thousand rows are too much to be sent each second.
 func (p *Page) changes(*http.Request) view {
 	s := p.look()
-	d := changesData{frame: p.frame(s, "/status/changes", "Last changes", ""), Verdict: newVerdict(s.problems, "All is well.", "", p.node.Host)}
+	d := changesData{frame: p.frame(s, "/status/changes", "Last changes", ""), Verdict: newVerdict(s.listed, "All is well.", "", p.node.Host)}
 	d.Events = ""
 	d.Changes, d.Ever = p.changesOf(history.Room, nil, s.at)
 	return view{template: "changes.html", status: http.StatusOK, data: d}

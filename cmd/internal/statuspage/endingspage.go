@@ -51,7 +51,7 @@ type endingsData struct {
 func (p *Page) endings(*http.Request) view {
 	s := p.look()
 	d := endingsData{frame: p.frame(s, "/status/endings", "Last endings", ""), Most: recent.KeptEndings,
-		Verdict: newVerdict(s.problems, "All is well.", "", p.node.Host)}
+		Verdict: newVerdict(s.listed, "All is well.", "", p.node.Host)}
 	for _, e := range p.node.Endings.Last(func(*traffic.Ending) bool { return true }) {
 		d.Endings = append(d.Endings, newEndingRow(&e, s.at))
 	}

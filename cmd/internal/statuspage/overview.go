@@ -247,7 +247,7 @@ func (p *Page) overview(r *http.Request) view {
 	ports, first, all := q.rows(s.ports, p.withEndpoint(s, q.Text))
 	d := overviewData{
 		frame:      p.frame(s, "/", "kube-proxy", q.encode()),
-		Verdict:    newVerdict(s.problems, "All is well.", s.figures(), p.node.Host),
+		Verdict:    newVerdict(s.listed, "All is well.", s.figures(), p.node.Host),
 		Query:      q,
 		Selections: selections,
 		Headers:    q.headers(),

@@ -117,7 +117,7 @@ func (p *Page) takeLocked(now time.Time) *snapshot {
 	s.services = len(owners)
 	s.limits = p.node.Proxier.Limits()
 	s.overrides = p.node.Balancer.Overrides()
-	s.problems = p.problems(s)
+	s.problems, s.listed = p.problems(s)
 	p.addToHistoriesLocked(s, read)
 	s.took = time.Since(now)
 	return s

@@ -6,16 +6,13 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
+	"kubeproxy/cmd/internal/statuspage/advice"
 	"kubeproxy/cmd/internal/statuspage/format"
 	"kubeproxy/proxy"
-	"kubeproxy/proxy/admit"
 	"kubeproxy/proxy/balance/health"
 	"kubeproxy/proxy/balance/rotation"
-	"kubeproxy/proxy/ports"
-	"kubeproxy/proxy/sockopt"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
 )
@@ -53,8 +50,9 @@ func toService(name registry.Name) link { return link{serviceHref(name), name.La
 // maxProblems is how many problems of one kind are listed.
 const maxProblems = 8
 
-// problems lists what is wrong with the node, the worst first, and of one severity by kind.
-func (p *Page) problems(s *snapshot) (all []problem) {
+// problems lists what is wrong with the node, the worst first, and of one severity by kind. The page of a service picks from all; the others show what
+// is listed, where a kind is shortened.
+func (p *Page) problems(s *snapshot) (all, listed []problem) {
 	switch {
 	case p.node.Stopping():
 		all = append(all, problem{Text: "The node was told to stop: it accepts no new clients, and waits for its connections to finish (-drain_timeout)."})
@@ -67,15 +65,24 @@ func (p *Page) problems(s *snapshot) (all []problem) {
 	if err := p.node.Live(); err != nil {
 		all = append(all, problem{Text: "The node makes no progress: " + err.Error() + ". Restart kube-proxy if this lasts."})
 	}
+	listed = slices.Clone(all)
 	for _, kind := range [][]problem{
 		s.drainedNode(),
 		p.failedUpgrade(s), p.sourcesAway(s), s.losses(), s.conditions(), s.unheldKeys(), s.unservedServices(), s.closedPorts(), s.conflicts(), p.rejections(s), s.unusableKeys(), s.silentEndpoints(), p.overdueChecks(), p.unusedKernel(), s.nearLimits(),
-		s.oddRecords(), s.emptyServices(),
+		s.oddRecords(),
 	} {
-		all = append(all, shorten(kind)...)
+		worstFirst(kind)
+		all, listed = append(all, kind...), append(listed, shorten(kind)...)
 	}
+	empty, sum := s.emptyServices()
+	all, listed = append(all, empty...), append(listed, sum...)
+	worstFirst(all)
+	worstFirst(listed)
+	return all, listed
+}
+
+func worstFirst(all []problem) {
 	slices.SortStableFunc(all, func(a, b problem) int { return cmp.Compare(a.Severity, b.Severity) })
-	return all
 }
 
 // failedUpgrade is a reload after which the flags and the program of before are in force, which systemctl reload does not say.
@@ -91,12 +98,12 @@ func (p *Page) failedUpgrade(s *snapshot) []problem {
 		"Correct what the log says, and reload again.", format.Clock(at, s.at), cut(err.Error()))}}
 }
 
-// shorten lists at most maxProblems of a kind, and says how many more there are.
+// shorten lists at most maxProblems of a kind, whose worst come first, and says how many more there are.
 func shorten(kind []problem) []problem {
 	if len(kind) <= maxProblems {
 		return kind
 	}
-	more := problem{Text: fmt.Sprintf("There are %s more problems of this kind.", format.Whole(len(kind)-maxProblems+1)), Link: toProblems, Severity: kind[maxProblems-2].Severity}
+	more := problem{Text: fmt.Sprintf("There are %s more problems of this kind.", format.Whole(len(kind)-maxProblems+1)), Link: toProblems, Severity: kind[maxProblems-1].Severity}
 	return append(kind[:maxProblems-1:maxProblems-1], more)
 }
 
@@ -114,31 +121,38 @@ func (s *snapshot) unservedServices() (all []problem) {
 	return all
 }
 
-// emptyServices are the other ones without endpoints, in one sentence: somewhere, such services are how it is meant.
-func (s *snapshot) emptyServices() []problem {
+// emptyServices are the other ones without endpoints, and the same in one sentence: somewhere, such services are how it is meant.
+func (s *snapshot) emptyServices() (all, sum []problem) {
 	var first *port
-	n := 0
 	for i := range s.ports {
-		if row := &s.ports[i]; row.isEmpty() && !row.unserved && !row.unheld {
-			if n++; first == nil {
-				first = row
-			}
+		row := &s.ports[i]
+		if !row.isEmpty() || row.unserved || row.unheld {
+			continue
 		}
+		if first == nil {
+			first = row
+		}
+		all = append(all, problem{
+			Text:     fmt.Sprintf("%s has no endpoints, and the next client of %s will be turned away: write endpoints, or delete the service.", row.label, row.ID),
+			Services: []registry.Name{row.Owner.Name}, Link: toService(row.Owner.Name), Severity: watchIt,
+		})
 	}
-	switch n {
-	case 0:
-		return nil
-	case 1:
-		return []problem{{
-			Text:     fmt.Sprintf("%s has no endpoints, and the next client of %s will be turned away: write endpoints, or delete the service.", first.label, first.ID),
-			Services: []registry.Name{first.Owner.Name}, Link: toService(first.Owner.Name), Severity: watchIt,
-		}}
+	if len(all) < 2 {
+		return all, all
 	}
-	return []problem{{
+	return all, []problem{{
 		Text: fmt.Sprintf("%s ports have no endpoints, such as %s of %s, and their next clients will be turned away: write endpoints, or delete the services.",
-			format.Whole(n), first.ID, first.label),
+			format.Whole(len(all)), first.ID, first.label),
 		Link: link{"/?show=empty", "Services without endpoints"}, Severity: watchIt,
 	}}
+}
+
+// namesOf lists the services of ports.
+func namesOf(keys []registry.PortKey) (names []registry.Name) {
+	for _, k := range keys {
+		names = append(names, k.Name)
+	}
+	return names
 }
 
 func (s *snapshot) closedPorts() (all []problem) {
@@ -148,28 +162,15 @@ func (s *snapshot) closedPorts() (all []problem) {
 		case row.Err == nil || errors.Is(row.Err, proxy.ErrOpening):
 			continue
 		case row.Refused && len(row.Waiting) > 0:
-			about.Services, about.Link = []registry.Name{row.Waiting[0].Name}, toService(row.Waiting[0].Name)
+			about.Services, about.Link = namesOf(row.Waiting), toService(row.Waiting[0].Name)
 			about.Text = fmt.Sprintf("%s may not have %s: %v. Give it another port, or change the flag.", row.label, row.ID, row.Err)
 		default:
 			about.Services, about.Link = []registry.Name{row.Owner.Name}, toService(row.Owner.Name)
-			about.Text = fmt.Sprintf("%s of %s is not open: %v. %s. It is tried again.", row.ID, row.label, row.Err, howToOpen(row.Err))
+			about.Text = fmt.Sprintf("%s of %s is not open: %v. %s. It is tried again.", row.ID, row.label, row.Err, advice.Open(row.Err))
 		}
 		all = append(all, about)
 	}
 	return all
-}
-
-// howToOpen says what to do about a port that cannot be opened.
-func howToOpen(err error) string {
-	switch {
-	case errors.Is(err, syscall.EACCES):
-		return "Give kube-proxy CAP_NET_BIND_SERVICE, as the first lines of its unit say, or give the service another port"
-	case errors.Is(err, ports.ErrNotHere):
-		return "Give the address to an interface of this node, or take it out of the record"
-	case errors.Is(err, admit.ErrNoDescriptors), sockopt.IsShortage(err):
-		return "Raise the descriptor limit (ulimit -n, LimitNOFILE)"
-	}
-	return "Free the port (ss -lnp names the program that has it), or give the service another"
 }
 
 func (s *snapshot) conflicts() (all []problem) {
@@ -184,7 +185,7 @@ func (s *snapshot) conflicts() (all []problem) {
 		}
 		all = append(all, problem{
 			Text:     fmt.Sprintf("%s for %s, which %s has: give one of them another port.", waits, row.ID, row.label),
-			Services: []registry.Name{first.Name, row.Owner.Name}, Link: toService(first.Name), Severity: changesFail,
+			Services: append(namesOf(row.Waiting), row.Owner.Name), Link: toService(first.Name), Severity: changesFail,
 		})
 	}
 	return all
@@ -204,7 +205,7 @@ func (s *snapshot) conditions() (all []problem) {
 			about.Text = fmt.Sprintf("All endpoints of %s have weight 0, %s: give one a weight.", row.label, refused)
 		case health.AllFailed:
 			_, since := row.example(s.at, true)
-			about.Text = fmt.Sprintf("All endpoints of %s fail their checks%s (%s), %s (kube-proxy/all-failed): repair the endpoints, or correct the check.", row.label, row.rotation.Over, since, refused)
+			about.Text = fmt.Sprintf("All endpoints of %s fail their checks%s%s, %s (kube-proxy/all-failed): repair the endpoints, or correct the check.", row.label, row.rotation.Over, since, refused)
 		case health.AllFull:
 			about.Text = fmt.Sprintf("The endpoints of %s that are well have as many clients as its record allows (kube-proxy/max-connections-per-endpoint), so new clients of %s wait or are refused: add endpoints, or raise the limit.", row.label, row.ID)
 		case health.NoLocal:
@@ -219,10 +220,10 @@ func (s *snapshot) conditions() (all []problem) {
 			about.Text = fmt.Sprintf("All endpoints of %s are ports of this node, %s: write other endpoints.", row.label, refused)
 		case health.NoAnswer:
 			first, since := row.example(s.at, false)
-			about.Text = fmt.Sprintf("No endpoint of %s answers%s (%s): %s %s, or write other endpoints.%s", row.label, row.rotation.Over, since, mend(first), oneOf(row.rotation.Endpoints), untilTried(first))
+			about.Text = fmt.Sprintf("No endpoint of %s answers%s%s: %s %s, or write other endpoints.%s", row.label, row.rotation.Over, since, advice.Mend(first), advice.OneOf(row.rotation.Endpoints), advice.UntilTried(first))
 		case health.ChecksFail:
 			_, since := row.example(s.at, true)
-			about.Text = fmt.Sprintf("All endpoints of %s fail their checks%s (%s), so clients are given all of them: repair the endpoints; if clients are served, correct the check.", row.label, row.rotation.Over, since)
+			about.Text = fmt.Sprintf("All endpoints of %s fail their checks%s%s, so clients are given all of them: repair the endpoints; if clients are served, correct the check.", row.label, row.rotation.Over, since)
 		}
 		if about.Text != "" && (row.rotation.Condition.TurnsAway() || said[row.Owner] != row.rotation.Condition) {
 			said[row.Owner] = row.rotation.Condition
@@ -232,18 +233,14 @@ func (s *snapshot) conditions() (all []problem) {
 	return all
 }
 
-// example is an endpoint that fails, or one that fails its checks, and since when and why.
+// example is an endpoint that fails, or one that fails its checks, and since when and why, in parentheses. There is none when it has just recovered.
 func (r *port) example(now time.Time, check bool) (e rotation.EndpointStatus, since string) {
+	if len(r.rotation.Examples) == 0 {
+		return e, ""
+	}
 	i := slices.IndexFunc(r.rotation.Examples, func(e rotation.EndpointStatus) bool { return !check || e.CheckError != "" })
 	e = r.rotation.Examples[max(i, 0)]
-	return e, fmt.Sprintf("%s since %s%s", registry.Label(e.Addr.String()), format.Clock(e.FailingSince, now), checkError(e, ": "))
-}
-
-func oneOf(n int) string {
-	if n == 1 {
-		return "it"
-	}
-	return "one of them"
+	return e, fmt.Sprintf(" (%s since %s%s)", registry.Label(e.Addr.String()), format.Clock(e.FailingSince, now), checkError(e, ": "))
 }
 
 // checkError is why the last check of an endpoint failed, after a separator; "" if its checks do not fail.
@@ -254,38 +251,22 @@ func checkError(e rotation.EndpointStatus, separator string) string {
 	return separator + cut(e.CheckError)
 }
 
-// mend says what to do with an endpoint. One that fails its checks may run, and answer wrongly or too late.
-func mend(e rotation.EndpointStatus) string {
-	if e.CheckError == "" {
-		return "start"
-	}
-	return "start or repair"
-}
-
-// untilTried says for how long the page goes on to name an endpoint that answers again.
-func untilTried(e rotation.EndpointStatus) string {
-	if e.Checked {
-		return ""
-	}
-	return " It stays named until a client reaches it, or with -check_endpoints until its checks pass."
-}
-
 // silentEndpoints are those of services of which others answer.
 func (s *snapshot) silentEndpoints() (all []problem) {
 	seen := make(map[registry.PortKey]bool)
 	for _, row := range s.ports {
 		n := row.rotation.Failing
-		if n == 0 || row.rotation.Condition != health.Served || seen[row.Owner] {
+		if n == 0 || len(row.rotation.Examples) == 0 || row.rotation.Condition != health.Served || seen[row.Owner] {
 			continue
 		}
 		seen[row.Owner] = true
 		first := row.rotation.Examples[0]
 		if row.rotation.Spilling {
 			text := fmt.Sprintf("No endpoint of %s near this node answers, so clients are given others: %s %s.%s",
-				row.label, mend(first), oneOf(row.rotation.Near), untilTried(first))
+				row.label, advice.Mend(first), advice.OneOf(row.rotation.Near), advice.UntilTried(first))
 			if row.rotation.Standby {
 				text = fmt.Sprintf("No endpoint of %s but backups answers, so clients are given those: %s %s.%s",
-					row.label, mend(first), oneOf(row.rotation.Near), untilTried(first))
+					row.label, advice.Mend(first), advice.OneOf(row.rotation.Near), advice.UntilTried(first))
 			}
 			all = append(all, problem{Severity: watchIt, Text: text, Services: []registry.Name{row.Owner.Name}, Link: toService(row.Owner.Name)})
 			continue
@@ -296,12 +277,12 @@ func (s *snapshot) silentEndpoints() (all []problem) {
 			fails, fail = "fails its checks", "fail"
 		}
 		text := fmt.Sprintf("Endpoint %s of %s %s since %s%s, and clients get another: %s it, or remove it from the record.",
-			addr, row.label, fails, since, checkError(first, ", "), mend(first))
+			addr, row.label, fails, since, checkError(first, ", "), advice.Mend(first))
 		if n > 1 {
 			text = fmt.Sprintf("%d of %d endpoints of %s %s, %s since %s%s: %s them, or remove them from the record.",
-				n, row.rotation.Endpoints, row.label, fail, addr, since, checkError(first, ": "), mend(first))
+				n, row.rotation.Endpoints, row.label, fail, addr, since, checkError(first, ": "), advice.Mend(first))
 		}
-		text += untilTried(first)
+		text += advice.UntilTried(first)
 		all = append(all, problem{Severity: watchIt, Text: text, Services: []registry.Name{row.Owner.Name}, Link: toService(row.Owner.Name)})
 	}
 	return all
@@ -334,20 +315,12 @@ func (p *Page) overdueChecks() []problem {
 // nearLimit is the used share of a limit above which it is a problem.
 const nearLimit = 0.85
 
-// raise says what to do about a limit.
-var raise = map[string]string{
-	"connections":  "raise -max_connections, or use more nodes",
-	"udp_sessions": "raise -max_udp_sessions, or shorten -udp_timeout",
-	"descriptors":  "raise the descriptor limit (ulimit -n, LimitNOFILE)",
-	"listeners":    "raise the descriptor limit (ulimit -n, LimitNOFILE), or offer fewer ports",
-}
-
 func (s *snapshot) nearLimits() (all []problem) {
 	for _, l := range s.limits {
 		if l.Max > 0 && share(l) > nearLimit {
 			all = append(all, problem{
 				Text: fmt.Sprintf("The limit of %s is nearly reached (more than %.0f %% of %s are used): %s.",
-					limitName(l), 100*nearLimit, format.Whole(l.Max), cmp.Or(raise[l.Name], "raise it")),
+					limitName(l), 100*nearLimit, format.Whole(l.Max), advice.Raise(l.Name)),
 				Link: toLimits, Severity: watchIt,
 			})
 		}

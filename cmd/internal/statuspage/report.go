@@ -63,7 +63,7 @@ func (p *Page) lookAnew() *snapshot {
 // Report reports on the node.
 func (p *Page) Report() Report {
 	s := p.lookAnew()
-	return p.report(s, s.problems, registry.Name{}, "All is well.", s.figures())
+	return p.report(s, s.listed, registry.Name{}, "All is well.", s.figures())
 }
 
 // ReportOf reports on a service. It returns false if there is neither such a service nor a problem of it.

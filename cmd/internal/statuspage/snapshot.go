@@ -64,7 +64,8 @@ type snapshot struct {
 	open     int    // ports
 	sources  []source
 	limits   []traffic.Limit
-	problems []problem
+	problems []problem // the worst first
+	listed   []problem // the same without those of services of which many have one, for all pages but that of a service
 
 	overrides []balance.Override // of operators, that of the node first
 

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"kubeproxy/cmd/internal/statuspage/advice"
 	"kubeproxy/cmd/internal/statuspage/format"
 	"kubeproxy/config"
 	"kubeproxy/registry"
@@ -32,10 +33,10 @@ func (p *Page) sourcesAway(s *snapshot) (all []problem) {
 		switch {
 		case !from.Connected && !from.Ready:
 			all = append(all, problem{Text: fmt.Sprintf("Nothing has been read from %s yet: %s. %s.",
-				name, cmp.Or(from.Reason, "it has not answered"), from.advice())})
+				name, cmp.Or(from.Reason, "it has not answered"), advice.Source(from.Cause))})
 		case !from.Connected:
 			all = append(all, problem{Severity: changesFail, Text: fmt.Sprintf("%s cannot be read since %s: %s. Its records of revision %d stay in force. %s.",
-				from.title(), format.Clock(from.Since, s.at), cmp.Or(from.Reason, "it does not answer"), from.Revision, from.advice())})
+				from.title(), format.Clock(from.Since, s.at), cmp.Or(from.Reason, "it does not answer"), from.Revision, advice.Source(from.Cause))})
 		case !from.Ready:
 			all = append(all, problem{Severity: watchIt, Text: fmt.Sprintf("The first records of %s are being read; nothing has to be done.", name)})
 		case s.at.Sub(from.Current) > staleAfter:
@@ -58,19 +59,6 @@ func (s *source) title() string {
 		return "The directory of -registry_dir"
 	}
 	return registry.Label(s.Name)
-}
-
-// advice says what to do about a source that cannot be read, by its cause where that is one of files.
-func (s *source) advice() string {
-	switch s.Cause {
-	case "missing":
-		return "Put the directory registry/services back into the directory of -registry_dir, or mount its volume"
-	case "unreadable":
-		return "Let the user of kube-proxy read all of the directory (chmod, chown)"
-	case "too_large":
-		return "Remove what is no record from the directory"
-	}
-	return "Check that it runs and that this node reaches it"
 }
 
 // lossShown is for how long the page names a loss after which some services are left: it may have been meant.
