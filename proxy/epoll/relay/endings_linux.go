@@ -40,8 +40,7 @@ func (r *Relays) lookAt(c *Conn) {
 	delivered, cfg := c.Account.Sent+c.Account.Received, &r.Engine.Cfg
 	for _, way := range [...]struct{ s, other *side }{{&c.client, &c.backend}, {&c.backend, &c.client}} {
 		d := sockopt.InspectTCP(int(way.s.fd))
-		if !c.end.HasFinished(way.s.which) && tcp.HasVanished(d, cfg.TCPKeepAlive) {
-			r.ended(c, way.other, way.s, tcp.ErrVanished)
+		if !c.end.HasFinished(way.s.which) && tcp.HasVanished(d, cfg.TCPKeepAlive) && r.vanished(c, way.other, way.s) {
 			return
 		}
 		delivered += d.Acked
@@ -49,6 +48,19 @@ func (r *Relays) lookAt(c *Conn) {
 	if r.hasBeenSilent(c, delivered) {
 		r.conclude(c)
 	}
+}
+
+// vanished handles src that no longer answers, and reports whether that is its end. It is not while something that src has said is still to be read:
+// that goes to dst as dst reads, which the silence of c limits. A later look finds the end.
+func (r *Relays) vanished(c *Conn, dst, src *side) bool {
+	if c.end.Refuses(dst.which) || !socket.HasUnread(int(src.fd)) {
+		r.ended(c, dst, src, tcp.ErrVanished)
+		return true
+	}
+	if !c.end.Refuses(src.which) {
+		r.writeFailed(c, src, dst, unix.ETIMEDOUT)
+	}
+	return false
 }
 
 // hasBeenSilent reports whether c has been silent for too long, of which so much has been delivered.
@@ -84,8 +96,8 @@ func hasSentFIN(c *Conn, src *side) bool {
 	return sockopt.InspectTCP(int(src.fd)).Received > said
 }
 
-// ended does what is to be done when src has ended: by FIN, or by err. All that it said has been written to dst: while a side is
-// stalled the other is not read.
+// ended does what is to be done when src has ended: by FIN, or by err. All that it said has been written to dst, or is held for it, unless dst
+// takes no more.
 func (r *Relays) ended(c *Conn, dst, src *side, err error) {
 	if src.which == tcp.BackendSide {
 		c.Account.EndpointEnded()

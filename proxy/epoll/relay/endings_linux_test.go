@@ -1,9 +1,13 @@
 package relay
 
 import (
+	"io"
 	"net"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
+	"kubeproxy/proxy/epoll/socket"
 	"kubeproxy/proxy/proxytest"
 	"kubeproxy/proxy/tcp"
 )
@@ -31,7 +35,7 @@ func TestWhatIsHeldForAClientArrivesBeforeTheResetWhenItsEndpointVanishes(t *tes
 							want += uint64(t.pipe.N)
 						}
 					}
-					l.relays.ended(c, s, &c.backend, tcp.ErrVanished) // as lookAt does
+					l.relays.ended(c, s, &c.backend, tcp.ErrVanished) // as vanished does when it is to say no more
 				}
 			}
 		})
@@ -47,5 +51,54 @@ func TestWhatIsHeldForAClientArrivesBeforeTheResetWhenItsEndpointVanishes(t *tes
 			t.Errorf("the client got %d bytes of %d, and then %v; want a reset", got, want, err)
 		}
 		return
+	}
+}
+
+// Nor is lost what the endpoint had said and was not read from its socket yet, since the client reads slowly.
+func TestWhatIsNotReadYetOfAnEndpointThatVanishesArrivesBeforeTheReset(t *testing.T) {
+	const size = 1 << 20
+	l := startLoop(t, func(conn *net.TCPConn) {
+		_, _ = io.ReadFull(conn, make([]byte, 1))
+		_, _ = conn.Write(make([]byte, size))
+		_ = proxytest.Discard(conn)
+	})
+	client := l.dial(t, 8<<10)
+	its := func(do func(c *Conn)) {
+		l.requests.Call(func() {
+			for c := range l.conns.All { // it is one
+				do(c)
+			}
+		})
+	}
+	proxytest.Eventually(t, func() (is bool) {
+		its(func(c *Conn) {
+			is = c.phase == Young
+			_ = unix.SetsockoptInt(int(c.client.fd), unix.SOL_SOCKET, unix.SO_SNDBUF, 8<<10)
+		})
+		return is
+	}, "the client has its endpoint")
+	_, _ = client.Write([]byte("?"))
+	proxytest.Eventually(t, func() (is bool) {
+		its(func(c *Conn) { is = c.client.stalled() && socket.HasUnread(int(c.backend.fd)) })
+		return is
+	}, "the client's side stalls")
+	look := func() (ends bool) { // as lookAt does
+		its(func(c *Conn) { ends = l.relays.vanished(c, &c.client, &c.backend) })
+		return ends
+	}
+	if look() {
+		t.Fatal("what the endpoint said is left in its socket")
+	}
+	its(func(c *Conn) {
+		if c.phase != finishing {
+			t.Error("the silence of the connection has no limit")
+		}
+	})
+	if n, err := io.ReadFull(client, make([]byte, size)); err != nil {
+		t.Fatalf("the client got %d bytes of %d, and then %v", n, size, err)
+	}
+	proxytest.Eventually(t, look, "nothing more is to be read")
+	if n, err := client.Read(make([]byte, 1)); !proxytest.IsReset(err) {
+		t.Errorf("in the end the client got %d bytes, %v; want a reset", n, err)
 	}
 }

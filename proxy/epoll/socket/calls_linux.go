@@ -282,6 +282,12 @@ func Unacknowledged(fd int) bool {
 	return errno == 0 && n > 0 && sockopt.InspectTCP(fd).Pending
 }
 
+// HasUnread reports whether a connection has received something that was not read yet.
+func HasUnread(fd int) bool {
+	n, err := unix.IoctlGetInt(fd, unix.SIOCINQ)
+	return err == nil && n > 0
+}
+
 // SendRoom is how much may be written to a connection before it stalls. A quarter is left for what the kernel adds to each packet.
 // Where it does not say, there is none.
 func SendRoom(fd int) int {
