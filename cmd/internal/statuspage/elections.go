@@ -4,53 +4,12 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
+	"kubeproxy/cmd/internal/statuspage/elections"
 	"kubeproxy/cmd/internal/statuspage/format"
 	"kubeproxy/config"
 	"kubeproxy/registry"
 )
-
-// maxElectionLines is how many replicas, and how many keys, the row of an election lists.
-const maxElectionLines = 8
-
-// An electionRow is one key that elects endpoints, as it is shown.
-type electionRow struct {
-	Key, Services string
-	Holder        string // "": nobody
-	Since         string
-	Paused        bool
-	Unconfirmed   bool
-	Out           []string // replicas that are left out, and why
-	MoreOut       int
-	Rejected      []string // keys that cannot be used, and why
-	MoreRejected  int
-	Count         uint64
-	Changes       []string // the last ones, the newest first
-}
-
-func newElectionRow(e *config.Election, now time.Time) electionRow {
-	row := electionRow{Key: e.Key, Services: e.Services, Holder: e.Holder, Since: heldSince(e, now), Paused: e.Paused, Unconfirmed: e.Unconfirmed, Count: e.Count}
-	row.Out, row.Rejected = e.Out[:min(len(e.Out), maxElectionLines)], e.Rejected[:min(len(e.Rejected), maxElectionLines)]
-	row.MoreOut, row.MoreRejected = e.LeftOut-len(row.Out), e.Unusable-len(row.Rejected)
-	for _, c := range slices.Backward(e.Changes) {
-		holder := c.Holder
-		if holder == "" {
-			holder = "nobody"
-		}
-		row.Changes = append(row.Changes, fmt.Sprintf("%s %s, revision %d", format.Clock(c.At, now), holder, c.Revision))
-	}
-	return row
-}
-
-// heldSince says from when on a key has the holder that it has. All that is known has a last change.
-func heldSince(e *config.Election, now time.Time) string {
-	if len(e.Changes) == 0 {
-		return "an unknown time"
-	}
-	last := e.Changes[len(e.Changes)-1]
-	return fmt.Sprintf("%s (revision %d)", format.Clock(last.At, now), last.Revision)
-}
 
 // eachElection calls do for each key that elects endpoints.
 func (s *snapshot) eachElection(do func(*config.Election)) {
@@ -61,51 +20,57 @@ func (s *snapshot) eachElection(do func(*config.Election)) {
 	}
 }
 
-// unheldNames are the services whose keys nobody holds.
-func (s *snapshot) unheldNames() map[registry.Name]bool {
-	unheld := make(map[registry.Name]bool)
-	s.eachElection(func(e *config.Election) {
-		for _, name := range e.Elects {
-			unheld[name] = unheld[name] || !e.HasHolder()
-		}
-	})
-	return unheld
-}
-
-// whyUnheld says what a key lacks.
-func whyUnheld(e *config.Election, now time.Time) string {
-	if e.Unconfirmed {
-		return fmt.Sprintf("Etcd is away, and %s, which has key %s, does not confirm that it is the primary", e.Holder, e.Key)
-	}
-	return fmt.Sprintf("Nobody holds key %s since %s", e.Key, heldSince(e, now))
+// elections are the keys that elect endpoints, by name.
+func (s *snapshot) elections() map[string]*config.Election {
+	all := make(map[string]*config.Election)
+	s.eachElection(func(e *config.Election) { all[e.Key] = e })
+	return all
 }
 
 // unheldKeys are those that nobody holds, or whose holder is not confirmed. Services of replicas may have endpoints all the same.
 func (s *snapshot) unheldKeys() (all []problem) {
-	empty := make(map[registry.Name]bool)
+	empty := make(map[string][]registry.Name)
 	for i := range s.ports {
-		if row := &s.ports[i]; row.unheld && row.isEmpty() {
-			empty[row.Owner.Name] = true
+		if row := &s.ports[i]; row.unheld && !slices.Contains(empty[row.key], row.Owner.Name) {
+			empty[row.key] = append(empty[row.key], row.Owner.Name)
 		}
 	}
 	s.eachElection(func(e *config.Election) {
 		if e.HasHolder() {
 			return
 		}
-		about := problem{Services: e.Elects, Link: toElections}
+		about := problem{Services: slices.Concat(e.Elects, empty[e.Key]), Link: toElections}
 		var without []string
-		for _, name := range e.Elects {
-			if empty[name] {
-				without = append(without, name.Label())
-			}
+		for _, name := range empty[e.Key][:min(len(empty[e.Key]), config.MaxElected)] {
+			without = append(without, name.Label())
 		}
-		about.Text = fmt.Sprintf("%s: clients of %s are refused or wait. Look at the candidates and at what elects them.", whyUnheld(e, s.at), strings.Join(without, ", "))
+		if more := len(empty[e.Key]) - len(without); more > 0 {
+			without = append(without, fmt.Sprintf("%d more", more))
+		}
+		about.Text = fmt.Sprintf("%s: clients of %s are refused or wait. Look at the candidates and at what elects them.", elections.WhyUnheld(e, s.at), strings.Join(without, ", "))
 		if len(without) == 0 {
 			about.Severity = watchIt
-			about.Text = fmt.Sprintf("%s; %s has endpoints all the same. Look at the candidates and at what elects them.", whyUnheld(e, s.at), e.Services)
+			about.Text = fmt.Sprintf("%s; %s has endpoints all the same. Look at the candidates and at what elects them.", elections.WhyUnheld(e, s.at), e.Services)
 		}
 		all = append(all, about)
 	})
+	return all
+}
+
+// electedNobody are the services without endpoints whose keys are held, or not known of: what elects them leaves all candidates out.
+func (s *snapshot) electedNobody() (all []problem) {
+	for _, row := range s.ports {
+		if row.key == "" || row.unheld {
+			continue
+		}
+		about := problem{Services: []registry.Name{row.Owner.Name}, Link: toElections}
+		came := "clients of %s were turned away"
+		if !row.unserved {
+			about.Severity, came = watchIt, "the next client of %s will be turned away"
+		}
+		about.Text = fmt.Sprintf("Key %s gives %s no endpoints, and "+came+": see at Elections who holds it, and who is left out.", row.key, row.label, row.ID)
+		all = append(all, about)
+	}
 	return all
 }
 

@@ -32,6 +32,16 @@ func (s *snapshot) drainedNode() []problem {
 		overrideText(&s.overrides[0], s.at))}}
 }
 
+// giveWeight says what to do about a service whose endpoints have weight 0. The word of an operator wins over a weight in the record.
+func (s *snapshot) giveWeight(service registry.Name) string {
+	for _, o := range s.overrides {
+		if o.Service == service && (o.Word != balance.Weigh || o.Weight == 0) {
+			return fmt.Sprintf("an operator took %s out, and kube-proxy enable %s %s ends that", registry.Label(o.Addr.String()), service.Label(), registry.Label(o.Addr.String()))
+		}
+	}
+	return "give one a weight"
+}
+
 // maxOverrides is how many overrides a report lists.
 const maxOverrides = 100
 

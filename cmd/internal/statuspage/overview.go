@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"kubeproxy/cmd/internal/statuspage/elections"
 	"kubeproxy/cmd/internal/statuspage/format"
 	"kubeproxy/cmd/internal/statuspage/recent"
 	"kubeproxy/config"
@@ -236,7 +237,7 @@ type overviewData struct {
 	Headers    []header
 	Rows       []portRow
 	Pager      pager
-	Elections  []electionRow
+	Elections  []elections.Row
 	Sources    []sourceRow
 	Limits     []limitRow
 }
@@ -260,7 +261,7 @@ func (p *Page) overview(r *http.Request) view {
 		d.Rows = append(d.Rows, row)
 		rows.rows = append(rows.rows, part{id: row.ID, template: "row", data: row})
 	}
-	s.eachElection(func(e *config.Election) { d.Elections = append(d.Elections, newElectionRow(e, s.at)) })
+	s.eachElection(func(e *config.Election) { d.Elections = append(d.Elections, elections.NewRow(e, s.at)) })
 	for _, from := range s.sources {
 		d.Sources = append(d.Sources, newSourceRow(from, s.at))
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/golang/glog"
 
+	"kubeproxy/cmd/internal/statuspage/elections"
 	"kubeproxy/cmd/internal/statuspage/recent"
 	"kubeproxy/proxy/balance/rotation"
 	"kubeproxy/registry"
@@ -93,7 +94,7 @@ func (p *Page) takeLocked(now time.Time) *snapshot {
 		s.sources = append(s.sources, source{from.Name(), from.Status()})
 	}
 	refused, warned := s.troubledNames()
-	unheld := s.unheldNames()
+	elected := s.elections()
 	owners := make(map[registry.Name]bool, len(status))
 	s.ports = make([]port, 0, len(status))
 	for _, status := range status {
@@ -104,7 +105,12 @@ func (p *Page) takeLocked(now time.Time) *snapshot {
 			row.label = label(status.Owner)
 			row.active, row.Rates, row.rotation = c.Active, p.traffic.Rate(now, key, c), rotations[status.Owner].Of(status.ID.Protocol, status.Local)
 			row.unserved = row.rotation.Condition.TurnsAway() && c.Unserved > 0
-			row.refused, row.warned, row.unheld = refused[status.Owner.Name], warned[status.Owner.Name], unheld[status.Owner.Name]
+			row.refused, row.warned = refused[status.Owner.Name], warned[status.Owner.Name]
+			if row.isEmpty() {
+				row.key = elections.KeyOf(p.node.Proxier.Service(status.Owner.Name))
+				e := elected[row.key]
+				row.unheld = e != nil && !e.HasHolder()
+			}
 			owners[status.Owner.Name] = true
 		} else if len(status.Waiting) > 0 {
 			row.label = label(status.Waiting[0])

@@ -68,7 +68,7 @@ func (p *Page) problems(s *snapshot) (all, listed []problem) {
 	listed = slices.Clone(all)
 	for _, kind := range [][]problem{
 		s.drainedNode(),
-		p.failedUpgrade(s), p.sourcesAway(s), s.losses(), s.conditions(), s.unheldKeys(), s.unservedServices(), s.closedPorts(), s.conflicts(), p.rejections(s), s.unusableKeys(), s.silentEndpoints(), p.overdueChecks(), p.unusedKernel(), s.nearLimits(),
+		p.failedUpgrade(s), p.sourcesAway(s), s.losses(), s.conditions(), s.unheldKeys(), s.electedNobody(), s.unservedServices(), s.closedPorts(), s.conflicts(), p.rejections(s), s.unusableKeys(), s.silentEndpoints(), p.overdueChecks(), p.unusedKernel(), s.nearLimits(),
 		s.oddRecords(),
 	} {
 		worstFirst(kind)
@@ -110,7 +110,7 @@ func shorten(kind []problem) []problem {
 // unservedServices are those without endpoints whose clients came in vain.
 func (s *snapshot) unservedServices() (all []problem) {
 	for _, row := range s.ports {
-		if row.unserved && row.isEmpty() && !row.unheld {
+		if row.unserved && row.isEmpty() && row.key == "" {
 			all = append(all, problem{
 				Text: fmt.Sprintf("%s has no endpoints, and clients of %s were turned away: write endpoints, or delete the service.",
 					row.label, row.ID),
@@ -126,7 +126,7 @@ func (s *snapshot) emptyServices() (all, sum []problem) {
 	var first *port
 	for i := range s.ports {
 		row := &s.ports[i]
-		if !row.isEmpty() || row.unserved || row.unheld {
+		if !row.isEmpty() || row.unserved || row.key != "" {
 			continue
 		}
 		if first == nil {
@@ -202,7 +202,7 @@ func (s *snapshot) conditions() (all []problem) {
 		refused := fmt.Sprintf("so new clients of %s are refused", row.ID)
 		switch row.rotation.Condition {
 		case health.ZeroWeight:
-			about.Text = fmt.Sprintf("All endpoints of %s have weight 0, %s: give one a weight.", row.label, refused)
+			about.Text = fmt.Sprintf("All endpoints of %s have weight 0, %s: %s.", row.label, refused, s.giveWeight(row.Owner.Name))
 		case health.AllFailed:
 			_, since := row.example(s.at, true)
 			about.Text = fmt.Sprintf("All endpoints of %s fail their checks%s%s, %s (kube-proxy/all-failed): repair the endpoints, or correct the check.", row.label, row.rotation.Over, since, refused)

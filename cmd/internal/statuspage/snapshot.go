@@ -88,10 +88,11 @@ type port struct {
 	recent.Rates
 	rotation rotation.Status
 
-	unheld   bool // nobody holds the key that elects its endpoints
-	unserved bool // no new client is given an endpoint, and clients came in vain
-	refused  bool // the newest record of the owner is not in force
-	warned   bool // a record of the owner is in force, with a warning
+	key      string // without endpoints: the key that elects them; "": none does
+	unheld   bool   // nobody holds the key
+	unserved bool   // no new client is given an endpoint, and clients came in vain
+	refused  bool   // the newest record of the owner is not in force
+	warned   bool   // a record of the owner is in force, with a warning
 }
 
 // A source is the status of one source under its name.

@@ -32,8 +32,11 @@ func (p *Page) sourcesAway(s *snapshot) (all []problem) {
 		}
 		switch {
 		case !from.Connected && !from.Ready:
-			all = append(all, problem{Text: fmt.Sprintf("Nothing has been read from %s yet: %s. %s.",
-				name, cmp.Or(from.Reason, "it has not answered"), advice.Source(from.Cause))})
+			about := problem{Text: fmt.Sprintf("Nothing has been read from %s yet: %s. %s.", name, cmp.Or(from.Reason, "it has not answered"), advice.Source(from.Cause))}
+			if p.node.Stale() {
+				about.Severity = changesFail // what was saved is served
+			}
+			all = append(all, about)
 		case !from.Connected:
 			all = append(all, problem{Severity: changesFail, Text: fmt.Sprintf("%s cannot be read since %s: %s. Its records of revision %d stay in force. %s.",
 				from.title(), format.Clock(from.Since, s.at), cmp.Or(from.Reason, "it does not answer"), from.Revision, advice.Source(from.Cause))})
