@@ -10,9 +10,6 @@ import (
 // An Upgrade does nothing: there are no such signals on this system.
 type Upgrade struct{}
 
-// A Manager hears of nothing.
-type Manager any
-
 // On returns one.
 func On(string) *Upgrade { return &Upgrade{} }
 

@@ -39,12 +39,6 @@ type failure struct {
 	err error
 }
 
-// A Manager hears of upgrades: the service manager.
-type Manager interface {
-	Reloading()
-	GoesOn() // the reload is over, and this process serves as before
-}
-
 // A successor is a process that is to take over. The zero value is none.
 type successor struct {
 	pid   int
