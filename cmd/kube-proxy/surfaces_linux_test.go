@@ -78,6 +78,15 @@ var surfaceCases = []struct {
 		metric: "endpoint_limit", alerts: []string{"KubeProxyClientsOverLimit"},
 		log: "was turned away: each endpoint of the service has as many connections as its record allows one (kube-proxy/max-connections-per-endpoint): 1",
 	}},
+	{"the service has as many clients as it may", func(t *testing.T, s *stage) {
+		s.service(t, `"kube-proxy/max-connections":"1"`)
+		s.endpoints(t, "", s.chat(t))
+		s.busy = true
+	}, said{
+		refused: true, page: "Clients of default/web over tcp were turned away in the last five minutes: the service has as many as allowed (kube-proxy/max-connections, ",
+		alerts: []string{"KubeProxyClientsOverLimit"},
+		log:    "was turned away: the service has as many connections as allowed (kube-proxy/max-connections, or else -max_connections_per_service)",
+	}},
 	{"no endpoint answers", func(t *testing.T, s *stage) { s.endpoints(t, "", proxytest.Refusing(t)) }, said{
 		refused: true, page: "No endpoint of default/web answers (",
 		metric: "dial_failed", alerts: []string{"KubeProxyClientsWithoutEndpoint", "KubeProxyServiceDown"},

@@ -10,8 +10,9 @@
 // The pages are complete without JavaScript. With it, a page replaces its parts by those that the server sends.
 //
 // What a page costs is bounded. All viewers share one snapshot of the node, which is taken on request, at most once a
-// second, and never for more than two percent of the time. Rates and lines are made from snapshots, so nothing is sampled
-// while there is no viewer. A snapshot reads counters, and copies of lists: no client waits for it.
+// second, and never for more than two percent of the time. Rates and lines are made from snapshots, so while there is no viewer
+// only refusals are sampled, once a minute: what clients felt five minutes ago is over. A snapshot reads counters, and copies of
+// lists: no client waits for it.
 //
 // The pages change nothing. With Node.ActionPath, that of a service has a form for who has the token; it is answered elsewhere.
 //

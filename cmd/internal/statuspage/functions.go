@@ -1,9 +1,7 @@
 package statuspage
 
 import (
-	"fmt"
 	"html/template"
-	"net/netip"
 	"net/url"
 	"strings"
 	"time"
@@ -18,19 +16,11 @@ var functions = template.FuncMap{
 	"rate":     format.Rate,
 	"bytes":    format.Bytes,
 	"label":    label,
-	"listener": listenerText,
+	"listener": format.Listener,
 	"name":     func(n registry.Name) string { return n.Label() },
 	"service":  serviceHref,
 	"text":     registry.Label,
 	"duration": format.Duration,
-}
-
-// listenerText shows a listener as "80/tcp", or "127.0.0.2:80/tcp".
-func listenerText(id registry.ListenerID) string {
-	if id.Addr.IsValid() {
-		return fmt.Sprintf("%s/%s", netip.AddrPortFrom(id.Addr, id.Number), id.Protocol)
-	}
-	return fmt.Sprintf("%d/%s", id.Number, id.Protocol)
 }
 
 // serviceHref is where the page of a service is.

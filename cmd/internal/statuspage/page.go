@@ -2,12 +2,10 @@ package statuspage
 
 import (
 	"bytes"
-	"embed"
 	"html/template"
 	"math"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -15,6 +13,7 @@ import (
 	"github.com/golang/glog"
 
 	"kubeproxy/cmd/internal/statuspage/elections"
+	"kubeproxy/cmd/internal/statuspage/files"
 	"kubeproxy/cmd/internal/statuspage/recent"
 	"kubeproxy/proxy/balance/rotation"
 	"kubeproxy/registry"
@@ -31,11 +30,21 @@ type Page struct {
 	search    search      // the last one
 	forget    *time.Timer // drops all that, after recent.Forgets without a request
 
+	refusals recent.Refusals // not dropped: it says whether what clients felt is over
+	sampler  *time.Timer
+	closed   bool
+
 	clients clientTables
 }
 
 // New returns a page about a node.
-func New(node Node) *Page { return &Page{node: node, histories: make(recent.Histories)} }
+func New(node Node) *Page {
+	p := &Page{node: node, histories: make(recent.Histories)}
+	p.mu.Lock() // sample awaits its timer
+	defer p.mu.Unlock()
+	p.sampler = time.AfterFunc(sampleEvery, p.sample)
+	return p
+}
 
 // Close drops what was kept for viewers. The page may still be asked.
 func (p *Page) Close() {
@@ -44,13 +53,21 @@ func (p *Page) Close() {
 	if p.forget != nil {
 		p.forget.Stop()
 	}
+	p.closed = true
+	p.sampler.Stop()
 	p.dropLocked()
-	p.clients.drop()
+}
+
+func (p *Page) drop() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.dropLocked()
 }
 
 func (p *Page) dropLocked() {
 	p.latest, p.traffic, p.search = nil, recent.Meter[tally]{}, search{}
 	clear(p.histories)
+	p.clients.drop()
 }
 
 // look returns a snapshot of now, or of a moment ago.
@@ -63,7 +80,7 @@ func (p *Page) look() *snapshot {
 func (p *Page) lookLocked() *snapshot {
 	now := time.Now()
 	if p.forget == nil {
-		p.forget = time.AfterFunc(recent.Forgets, p.Close)
+		p.forget = time.AfterFunc(recent.Forgets, p.drop)
 	}
 	p.forget.Reset(recent.Forgets)
 	if p.latest == nil || now.Sub(p.latest.at) > max(shownFor, maxCost*p.latest.took) {
@@ -80,6 +97,7 @@ func (p *Page) takeLocked(now time.Time) *snapshot {
 		read[tally{t.Service, t.Protocol}] = countsOf(&t)
 	}
 	p.traffic.Read(now, read)
+	p.refusals.Read(now, p.node.Proxier.EachTotals())
 	for key, c := range read {
 		s.Rates = s.Rates.Plus(p.traffic.Rate(now, key, c))
 		s.active += c.Active
@@ -104,7 +122,7 @@ func (p *Page) takeLocked(now time.Time) *snapshot {
 			c := read[key]
 			row.label = label(status.Owner)
 			row.active, row.Rates, row.rotation = c.Active, p.traffic.Rate(now, key, c), rotations[status.Owner].Of(status.ID.Protocol, status.Local)
-			row.unserved = row.rotation.Condition.TurnsAway() && c.Unserved > 0
+			p.turnedAway(&row, now)
 			row.refused, row.warned = refused[status.Owner.Name], warned[status.Owner.Name]
 			if row.isEmpty() {
 				row.key = elections.KeyOf(p.node.Proxier.Service(status.Owner.Name))
@@ -173,9 +191,9 @@ func (p *Page) Handlers() map[string]http.Handler {
 // Files are what the pages load, by their paths.
 func (p *Page) Files() map[string]http.Handler {
 	return map[string]http.Handler{
-		"/status/style.css": file("files/style.css", "text/css; charset=utf-8"),
-		"/status/script.js": file("files/script.js", "text/javascript; charset=utf-8"),
-		"/status/icon.svg":  file("files/icon.svg", "image/svg+xml"),
+		"/status/style.css": files.Handler("style.css", "text/css; charset=utf-8"),
+		"/status/script.js": files.Handler("script.js", "text/javascript; charset=utf-8"),
+		"/status/icon.svg":  files.Handler("icon.svg", "image/svg+xml"),
 	}
 }
 
@@ -184,37 +202,7 @@ func (p *Page) Streams() map[string]http.Handler {
 	return map[string]http.Handler{"/status/events": http.HandlerFunc(p.events)}
 }
 
-//go:embed files
-var files embed.FS
-
-var templates = template.Must(template.New("").Funcs(functions).ParseFS(files, "files/*.html"))
-
-// policy lets a page load its own style, script and icon, send its form to itself, and nothing else.
-const policy = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self'; " +
-	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
-
-func setHeaders(h http.Header, contentType string) {
-	h.Set("Content-Type", contentType)
-	h.Set("Content-Security-Policy", policy)
-	h.Set("X-Content-Type-Options", "nosniff")
-	h.Set("Referrer-Policy", "no-referrer")
-	h.Set("Cross-Origin-Resource-Policy", "same-origin")
-	h.Set("Cross-Origin-Opener-Policy", "same-origin")
-	h.Set("Cache-Control", "no-store")
-}
-
-// file answers with an embedded file.
-func file(name, contentType string) http.Handler {
-	content, err := files.ReadFile(name)
-	if err != nil {
-		panic(err) // it is embedded
-	}
-	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		setHeaders(w.Header(), contentType)
-		w.Header().Set("Content-Length", strconv.Itoa(len(content)))
-		_, _ = w.Write(content) // who does not want it need not take it
-	})
-}
+var templates = template.Must(template.New("").Funcs(functions).ParseFS(files.Templates, "*.html"))
 
 // A view is one page for one viewer: its template, and the parts of it that change.
 type view struct {
@@ -242,7 +230,7 @@ func (p *Page) document(make func(*http.Request) view) http.Handler {
 			http.Error(w, "the page cannot be made; the log says why", http.StatusInternalServerError)
 			return
 		}
-		setHeaders(w.Header(), "text/html; charset=utf-8")
+		files.SetHeaders(w.Header(), "text/html; charset=utf-8")
 		w.WriteHeader(v.status)
 		_, _ = w.Write(text.Bytes()) // who does not want it need not take it
 	})

@@ -21,6 +21,7 @@ import (
 
 	"kubeproxy/cmd/internal/history"
 	"kubeproxy/cmd/internal/recordtext"
+	"kubeproxy/cmd/internal/statuspage/files"
 	"kubeproxy/config"
 	"kubeproxy/proxy"
 	"kubeproxy/proxy/admit"
@@ -476,7 +477,7 @@ func TestEachAnswerForbidsWhatThePageDoesNotNeed(t *testing.T) {
 		"/status/style.css", "/status/script.js", "/status/icon.svg"} {
 		header := get(t, p, target).Header()
 		for name, want := range map[string]string{
-			"Content-Security-Policy": policy, "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer",
+			"Content-Security-Policy": files.Policy, "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer",
 			"Cross-Origin-Resource-Policy": "same-origin", "Cache-Control": "no-store",
 		} {
 			if got := header.Get(name); got != want {
@@ -484,7 +485,7 @@ func TestEachAnswerForbidsWhatThePageDoesNotNeed(t *testing.T) {
 			}
 		}
 	}
-	if script, err := files.ReadFile("files/script.js"); err != nil || len(script) > 10_000 {
+	if script, err := os.ReadFile("files/script.js"); err != nil || len(script) > 10_000 {
 		t.Errorf("the script takes %d bytes, %v; want 10,000 at most", len(script), err)
 	}
 }

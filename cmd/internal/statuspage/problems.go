@@ -68,7 +68,7 @@ func (p *Page) problems(s *snapshot) (all, listed []problem) {
 	listed = slices.Clone(all)
 	for _, kind := range [][]problem{
 		s.drainedNode(),
-		p.failedUpgrade(s), p.sourcesAway(s), s.losses(), s.conditions(), s.unheldKeys(), s.electedNobody(), s.unservedServices(), s.closedPorts(), s.conflicts(), p.rejections(s), s.unusableKeys(), s.silentEndpoints(), p.overdueChecks(), p.unusedKernel(), s.nearLimits(),
+		p.failedUpgrade(s), p.sourcesAway(s), s.losses(), s.conditions(), s.unheldKeys(), s.electedNobody(), s.unservedServices(), s.overLimits(), s.closedPorts(), s.conflicts(), p.rejections(s), s.unusableKeys(), s.silentEndpoints(), p.overdueChecks(), p.unusedKernel(), s.nearLimits(),
 		s.oddRecords(),
 	} {
 		worstFirst(kind)
@@ -196,7 +196,7 @@ func (s *snapshot) conditions() (all []problem) {
 	said := make(map[registry.PortKey]health.Condition) // the last
 	for _, row := range s.ports {
 		about := problem{Services: []registry.Name{row.Owner.Name}, Link: toService(row.Owner.Name)}
-		if c := row.rotation.Condition; c == health.ChecksFail || c == health.AllFull || c.TurnsAway() && !row.unserved {
+		if c := row.rotation.Condition; c == health.ChecksFail || c == health.AllFull && !row.overEndpoints() || c.TurnsAway() && !row.unserved {
 			about.Severity = watchIt
 		}
 		refused := fmt.Sprintf("so new clients of %s are refused", row.ID)
@@ -317,13 +317,14 @@ const nearLimit = 0.85
 
 func (s *snapshot) nearLimits() (all []problem) {
 	for _, l := range s.limits {
-		if l.Max > 0 && share(l) > nearLimit {
-			all = append(all, problem{
-				Text: fmt.Sprintf("The limit of %s is nearly reached (more than %.0f %% of %s are used): %s.",
-					limitName(l), 100*nearLimit, format.Whole(l.Max), advice.Raise(l.Name)),
-				Link: toLimits, Severity: watchIt,
-			})
+		if l.Max <= 0 || share(l) <= nearLimit {
+			continue
 		}
+		is := fmt.Sprintf("is nearly reached (more than %.0f %% of %s are used)", 100*nearLimit, format.Whole(l.Max))
+		if l.Used >= l.Max {
+			is = fmt.Sprintf("is reached (all %s are used)", format.Whole(l.Max))
+		}
+		all = append(all, problem{Text: fmt.Sprintf("The limit of %s %s: %s.", limitName(l), is, advice.Raise(l.Name)), Link: toLimits, Severity: watchIt})
 	}
 	return all
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"kubeproxy/cmd/internal/history"
+	"kubeproxy/cmd/internal/statuspage/advice"
 	"kubeproxy/cmd/internal/statuspage/recent"
 	"kubeproxy/config"
 	"kubeproxy/proxy"
@@ -88,11 +89,12 @@ type port struct {
 	recent.Rates
 	rotation rotation.Status
 
-	key      string // without endpoints: the key that elects them; "": none does
-	unheld   bool   // nobody holds the key
-	unserved bool   // no new client is given an endpoint, and clients came in vain
-	refused  bool   // the newest record of the owner is not in force
-	warned   bool   // a record of the owner is in force, with a warning
+	key      string         // without endpoints: the key that elects them; "": none does
+	unheld   bool           // nobody holds the key
+	unserved bool           // no new client is given an endpoint, and clients came in vain lately
+	limits   []advice.Limit // that have turned clients away lately
+	refused  bool           // the newest record of the owner is not in force
+	warned   bool           // a record of the owner is in force, with a warning
 }
 
 // A source is the status of one source under its name.
@@ -103,11 +105,7 @@ type source struct {
 
 // countsOf picks what rates are made of.
 func countsOf(t *traffic.Totals) recent.Counts {
-	return recent.Counts{
-		Active: t.Active, Begun: t.Begun, Sent: t.Sent, Received: t.Received,
-		Unserved: t.Ended[traffic.NoEndpoints] + t.Ended[traffic.ZeroWeight] + t.Ended[traffic.NoLocalEndpoint] + t.Ended[traffic.AllFailed] + t.Ended[traffic.EndpointNotAllowed] + // over UDP, a client without an endpoint has no session
-			t.Dropped[traffic.DropNoEndpoints] + t.Dropped[traffic.DropZeroWeight] + t.Dropped[traffic.DropNoLocalEndpoint] + t.Dropped[traffic.DropAllFailed] + t.Dropped[traffic.DropNotAllowed],
-	}
+	return recent.Counts{Active: t.Active, Begun: t.Begun, Sent: t.Sent, Received: t.Received}
 }
 
 // troubledNames are the services with a record whose newest value is refused, and those with one that has a warning.

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/golang/glog"
+
+	"kubeproxy/cmd/internal/statuspage/files"
 )
 
 // How often changes are sent, and how long a viewer may take to read them.
@@ -29,7 +31,7 @@ func (p *Page) events(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "there are no changes of such a page", http.StatusNotFound)
 		return
 	}
-	setHeaders(w.Header(), "text/event-stream")
+	files.SetHeaders(w.Header(), "text/event-stream")
 	out := http.NewResponseController(w)
 	ticker := time.NewTicker(period)
 	defer ticker.Stop()

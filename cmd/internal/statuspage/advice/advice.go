@@ -71,3 +71,23 @@ var raise = map[string]string{
 
 // Raise says what to do about a limit of the node.
 func Raise(limit string) string { return cmp.Or(raise[limit], "raise it") }
+
+// A Limit turns clients away, or has their datagrams dropped.
+type Limit struct {
+	Code         string // of the reason, as metrics spell it
+	Text         string // what was reached, and what to do
+	OthersServed bool   // no client is kept out that has its share
+}
+
+// Limits are those that turn clients away.
+var Limits = []Limit{
+	{Code: "service_limit", Text: "the service has as many as allowed (kube-proxy/max-connections, or else -max_connections_per_service and -max_udp_sessions_per_service); raise the limit"},
+	{Code: "connection_limit", Text: "the node has as many connections as allowed; " + raise["connections"]},
+	{Code: "session_limit", Text: "the node has as many UDP sessions as allowed; " + raise["udp_sessions"]},
+	{Code: "descriptor_limit", Text: "the node was out of descriptors or local ports; " + raise["descriptors"]},
+	{Code: "endpoint_limit", Text: "each endpoint has as many as allowed (kube-proxy/max-connections-per-endpoint); add endpoints, or raise the limit"},
+	{Code: "dial_limit", Text: "as many dials as allowed were under way to each endpoint (-max_dials_per_endpoint); look at why endpoints accept slowly, or add some"},
+	{Code: "overload", Text: "more new clients came than may begin sessions (-max_new_udp_sessions); use more nodes, or raise the limit"},
+	{Code: "client_limit", Text: "a client has as many as allowed (kube-proxy/max-connections-per-client, or else -max_connections_per_client); look at that client, or raise the limit", OthersServed: true},
+	{Code: "queue_full", Text: "datagrams arrived faster than they were read; raise net.core.rmem_max", OthersServed: true},
+}

@@ -1,11 +1,14 @@
-// Package format writes numbers and times as people read them.
+// Package format writes numbers, times and listeners as people read them.
 package format
 
 import (
 	"fmt"
 	"math"
+	"net/netip"
 	"strconv"
 	"time"
+
+	"kubeproxy/registry"
 )
 
 // Whole writes a number with commas.
@@ -94,4 +97,12 @@ func Clock(t, now time.Time) string {
 		return t.Format(time.TimeOnly)
 	}
 	return t.Format(time.DateTime)
+}
+
+// Listener shows a listener as "80/tcp", or "127.0.0.2:80/tcp".
+func Listener(id registry.ListenerID) string {
+	if id.Addr.IsValid() {
+		return fmt.Sprintf("%s/%s", netip.AddrPortFrom(id.Addr, id.Number), id.Protocol)
+	}
+	return fmt.Sprintf("%d/%s", id.Number, id.Protocol)
 }

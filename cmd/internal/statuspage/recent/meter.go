@@ -6,12 +6,11 @@ import "time"
 type Counts struct {
 	Active                int64  // connections and sessions now
 	Begun, Sent, Received uint64 // those that have begun; bytes to endpoints, and to clients
-	Unserved              uint64 // that ended because there was no endpoint
 }
 
 // Plus adds counts.
 func (c Counts) Plus(d Counts) Counts {
-	return Counts{c.Active + d.Active, c.Begun + d.Begun, c.Sent + d.Sent, c.Received + d.Received, c.Unserved + d.Unserved}
+	return Counts{c.Active + d.Active, c.Begun + d.Begun, c.Sent + d.Sent, c.Received + d.Received}
 }
 
 // Rates are what grew by the second.

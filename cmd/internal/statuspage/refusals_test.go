@@ -1,0 +1,86 @@
+package statuspage
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"kubeproxy/cmd/internal/statuspage/advice"
+	"kubeproxy/proxy/traffic"
+	"kubeproxy/registry"
+)
+
+// TestWhatClientsFeltIsOverAfterFiveMinutes, whether or not somebody looked in between.
+func TestWhatClientsFeltIsOverAfterFiveMinutes(t *testing.T) {
+	for _, watched := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newSite(1)
+			p := s.page(t)
+			time.Sleep(time.Hour)
+			s.mu.Lock()
+			s.totals[0].Ended[traffic.ServiceLimit] = 1
+			s.mu.Unlock()
+			if watched {
+				if r := p.Report(); r.OK {
+					t.Error("at once, the page says that all is well")
+				}
+			}
+			time.Sleep(6*time.Minute + time.Second)
+			s.sources[0].(*fakeSource).status.Current = time.Now()
+			if r := p.Report(); r.Verdict != "All is well." {
+				t.Errorf("watched %v: after six minutes the page says %q", watched, r.Verdict)
+			}
+		})
+	}
+}
+
+// TestAServiceThatIsDrainedOnPurposeIsNoOutage: a refusal of last week is nothing that its clients feel.
+func TestAServiceThatIsDrainedOnPurposeIsNoOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(2)
+		s.totals[0].Ended[traffic.ZeroWeight] = 1
+		p := s.page(t)
+		time.Sleep(time.Hour)
+		s.drain(numbered(0))
+		s.sources[0].(*fakeSource).status.Connected = false
+		if r := p.Report(); !strings.HasPrefix(r.Verdict, "etcd cannot be read") {
+			t.Errorf("the first sentence is %q", r.Verdict)
+		}
+	})
+}
+
+// TestClientsThatALimitTurnsAwayAreNamed, with the limit, on the page of the node and on that of the service.
+func TestClientsThatALimitTurnsAwayAreNamed(t *testing.T) {
+	for _, l := range advice.Limits {
+		s := newSite(1)
+		for _, r := range traffic.Reasons() {
+			if r.String() == l.Code {
+				s.totals[0].Ended[r] = 1
+			}
+		}
+		if r := s.totals[0].Ended; r == [traffic.NumReasons]uint64{} { // it is one of UDP alone
+			s.totals[0].Protocol, s.ports[0].ID.Protocol = registry.UDP, registry.UDP
+			for i, r := range traffic.DropReasons() {
+				if r.Code() == l.Code {
+					s.totals[0].Dropped[i] = 1
+				}
+			}
+		}
+		r := s.page(t).Report()
+		if len(r.Problems) != 1 || !strings.Contains(r.Verdict, "default/service-00000") || !strings.Contains(r.Verdict, l.Text) {
+			t.Errorf("%s: the problems are %q", l.Code, r.Problems)
+		}
+		if r, _ := s.page(t).ReportOf(numbered(0)); r.OK {
+			t.Errorf("%s: the service is well", l.Code)
+		}
+	}
+}
+
+func TestALimitThatIsReachedIsNotNearlyReached(t *testing.T) {
+	s := newSite(1)
+	s.limits[0].Used = s.limits[0].Max
+	if r := s.page(t).Report(); !strings.HasPrefix(r.Verdict, "The limit of connections is reached (all 100 are used)") {
+		t.Errorf("the page says %q", r.Verdict)
+	}
+}
