@@ -23,25 +23,6 @@ func (p *Page) overridden(row endpointRow, service registry.Name, addr registry.
 	return row
 }
 
-// drainedNode is that an operator has made the node not ready.
-func (s *snapshot) drainedNode() []problem {
-	if len(s.overrides) == 0 || !s.overrides[0].IsOfNode() {
-		return nil
-	}
-	return []problem{{Severity: watchIt, Text: fmt.Sprintf("The node was %s: it is not ready, and serves the clients that come. kube-proxy drain-node -undo ends that.",
-		overrideText(&s.overrides[0], s.at))}}
-}
-
-// giveWeight says what to do about a service whose endpoints have weight 0. The word of an operator wins over a weight in the record.
-func (s *snapshot) giveWeight(service registry.Name) string {
-	for _, o := range s.overrides {
-		if o.Service == service && (o.Word != balance.Weigh || o.Weight == 0) {
-			return fmt.Sprintf("an operator took %s out, and kube-proxy enable %s %s ends that", registry.Label(o.Addr.String()), service.Label(), registry.Label(o.Addr.String()))
-		}
-	}
-	return "give one a weight"
-}
-
 // maxOverrides is how many overrides a report lists.
 const maxOverrides = 100
 

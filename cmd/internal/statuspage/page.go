@@ -58,6 +58,18 @@ func (p *Page) Close() {
 	p.dropLocked()
 }
 
+// sampleEvery is how often refusals are read though there is no viewer: who looks wants to know whether they go on.
+const sampleEvery = time.Minute
+
+func (p *Page) sample() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.closed {
+		p.refusals.Read(time.Now(), p.node.Proxier.EachTotals())
+		p.sampler.Reset(sampleEvery)
+	}
+}
+
 func (p *Page) drop() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -122,7 +134,7 @@ func (p *Page) takeLocked(now time.Time) *snapshot {
 			c := read[key]
 			row.label = label(status.Owner)
 			row.active, row.Rates, row.rotation = c.Active, p.traffic.Rate(now, key, c), rotations[status.Owner].Of(status.ID.Protocol, status.Local)
-			p.turnedAway(&row, now)
+			row.turnedAway(&p.refusals, now)
 			row.refused, row.warned = refused[status.Owner.Name], warned[status.Owner.Name]
 			if row.isEmpty() {
 				row.key = elections.KeyOf(p.node.Proxier.Service(status.Owner.Name))

@@ -9,8 +9,11 @@ import (
 	"time"
 
 	"kubeproxy/cmd/internal/statuspage/advice"
+	"kubeproxy/cmd/internal/statuspage/elections"
 	"kubeproxy/cmd/internal/statuspage/format"
+	"kubeproxy/config"
 	"kubeproxy/proxy"
+	"kubeproxy/proxy/balance"
 	"kubeproxy/proxy/balance/health"
 	"kubeproxy/proxy/balance/rotation"
 	"kubeproxy/proxy/traffic"
@@ -85,6 +88,25 @@ func worstFirst(all []problem) {
 	slices.SortStableFunc(all, func(a, b problem) int { return cmp.Compare(a.Severity, b.Severity) })
 }
 
+// drainedNode is that an operator has made the node not ready.
+func (s *snapshot) drainedNode() []problem {
+	if len(s.overrides) == 0 || !s.overrides[0].IsOfNode() {
+		return nil
+	}
+	return []problem{{Severity: watchIt, Text: fmt.Sprintf("The node was %s: it is not ready, and serves the clients that come. kube-proxy drain-node -undo ends that.",
+		overrideText(&s.overrides[0], s.at))}}
+}
+
+// giveWeight says what to do about a service whose endpoints have weight 0. The word of an operator wins over a weight in the record.
+func (s *snapshot) giveWeight(service registry.Name) string {
+	for _, o := range s.overrides {
+		if o.Service == service && (o.Word != balance.Weigh || o.Weight == 0) {
+			return fmt.Sprintf("an operator took %s out, and kube-proxy enable %s %s ends that", registry.Label(o.Addr.String()), service.Label(), registry.Label(o.Addr.String()))
+		}
+	}
+	return "give one a weight"
+}
+
 // failedUpgrade is a reload after which the flags and the program of before are in force, which systemctl reload does not say.
 func (p *Page) failedUpgrade(s *snapshot) []problem {
 	if p.node.UpgradeFailure == nil {
@@ -118,6 +140,67 @@ func (s *snapshot) unservedServices() (all []problem) {
 			})
 		}
 	}
+	return all
+}
+
+// unheldKeys are those that nobody holds, or whose holder is not confirmed. Services of replicas may have endpoints all the same.
+func (s *snapshot) unheldKeys() (all []problem) {
+	empty := make(map[string][]registry.Name)
+	for i := range s.ports {
+		if row := &s.ports[i]; row.unheld && !slices.Contains(empty[row.key], row.Owner.Name) {
+			empty[row.key] = append(empty[row.key], row.Owner.Name)
+		}
+	}
+	s.eachElection(func(e *config.Election) {
+		if e.HasHolder() {
+			return
+		}
+		about := problem{Services: slices.Concat(e.Elects, empty[e.Key]), Link: toElections}
+		var without []string
+		for _, name := range empty[e.Key][:min(len(empty[e.Key]), config.MaxElected)] {
+			without = append(without, name.Label())
+		}
+		if more := len(empty[e.Key]) - len(without); more > 0 {
+			without = append(without, fmt.Sprintf("%d more", more))
+		}
+		about.Text = fmt.Sprintf("%s: clients of %s are refused or wait. Look at the candidates and at what elects them.", elections.WhyUnheld(e, s.at), strings.Join(without, ", "))
+		if len(without) == 0 {
+			about.Severity = watchIt
+			about.Text = fmt.Sprintf("%s; %s has endpoints all the same. Look at the candidates and at what elects them.", elections.WhyUnheld(e, s.at), e.Services)
+		}
+		all = append(all, about)
+	})
+	return all
+}
+
+// electedNobody are the services without endpoints whose keys are held, or not known of: what elects them leaves all candidates out.
+func (s *snapshot) electedNobody() (all []problem) {
+	for _, row := range s.ports {
+		if row.key == "" || row.unheld {
+			continue
+		}
+		about := problem{Services: []registry.Name{row.Owner.Name}, Link: toElections}
+		came := "clients of %s were turned away"
+		if !row.unserved {
+			about.Severity, came = watchIt, "the next client of %s will be turned away"
+		}
+		about.Text = fmt.Sprintf("Key %s gives %s no endpoints, and "+came+": see at Elections who holds it, and who is left out.", row.key, row.label, row.ID)
+		all = append(all, about)
+	}
+	return all
+}
+
+// unusableKeys are those of clusters whose newest value cannot be used.
+func (s *snapshot) unusableKeys() (all []problem) {
+	s.eachElection(func(e *config.Election) {
+		for _, line := range e.Rejected {
+			all = append(all, problem{Services: e.Elects, Link: toElections, Severity: changesFail,
+				Text: fmt.Sprintf("A key that elects endpoints cannot be used: %s. What it said before stays, if anything: look at the member that writes it.", cut(line))})
+		}
+		if more := e.Unusable - len(e.Rejected); more > 0 {
+			all = append(all, problem{Services: e.Elects, Link: toElections, Severity: changesFail, Text: fmt.Sprintf("%s more keys beside %s cannot be used.", format.Whole(more), e.Key)})
+		}
+	})
 	return all
 }
 
@@ -231,6 +314,33 @@ func (s *snapshot) conditions() (all []problem) {
 		}
 	}
 	return all
+}
+
+// overLimits are the services whose clients were turned away by a limit.
+func (s *snapshot) overLimits() (all []problem) {
+	said := make(map[string]bool)
+	for _, row := range s.ports {
+		for _, l := range row.limits {
+			text := fmt.Sprintf("Clients of %s over %s were turned away in the last five minutes: %s.", row.label, row.ID.Protocol, l.Text)
+			if said[text] || l.Code == endpointLimit && row.rotation.Condition == health.AllFull { // which conditions names
+				continue
+			}
+			said[text] = true
+			about := problem{Text: text, Services: []registry.Name{row.Owner.Name}, Link: toService(row.Owner.Name)}
+			if l.OthersServed {
+				about.Severity = watchIt
+			}
+			all = append(all, about)
+		}
+	}
+	return all
+}
+
+var endpointLimit = traffic.EndpointLimit.String()
+
+// overEndpoints reports whether clients were turned away because all endpoints were full.
+func (r *port) overEndpoints() bool {
+	return slices.ContainsFunc(r.limits, func(l advice.Limit) bool { return l.Code == endpointLimit })
 }
 
 // example is an endpoint that fails, or one that fails its checks, and since when and why, in parentheses. There is none when it has just recovered.

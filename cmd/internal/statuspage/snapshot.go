@@ -108,6 +108,22 @@ func countsOf(t *traffic.Totals) recent.Counts {
 	return recent.Counts{Active: t.Active, Begun: t.Begun, Sent: t.Sent, Received: t.Received}
 }
 
+// unserved are the reasons of clients for whom a service has no endpoint.
+var unserved = []traffic.Reason{traffic.NoEndpoints, traffic.ZeroWeight, traffic.NoLocalEndpoint, traffic.AllFailed, traffic.EndpointNotAllowed}
+
+// turnedAway notes why clients of a port were turned away lately.
+func (r *port) turnedAway(refusals *recent.Refusals, now time.Time) {
+	lately := func(code string) bool { return refusals.Lately(now, r.Owner, r.ID.Protocol, code) }
+	for _, reason := range unserved {
+		r.unserved = r.unserved || r.rotation.Condition.TurnsAway() && lately(reason.String())
+	}
+	for _, l := range advice.Limits {
+		if lately(l.Code) {
+			r.limits = append(r.limits, l)
+		}
+	}
+}
+
 // troubledNames are the services with a record whose newest value is refused, and those with one that has a warning.
 func (s *snapshot) troubledNames() (refused, warned map[registry.Name]bool) {
 	refused, warned = make(map[registry.Name]bool), make(map[registry.Name]bool)
