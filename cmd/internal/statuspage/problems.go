@@ -71,7 +71,7 @@ func (p *Page) problems(s *snapshot) (all, listed []problem) {
 	listed = slices.Clone(all)
 	for _, kind := range [][]problem{
 		s.drainedNode(),
-		p.failedUpgrade(s), p.sourcesAway(s), s.losses(), s.conditions(), s.unheldKeys(), s.electedNobody(), s.unservedServices(), s.overLimits(), s.closedPorts(), s.conflicts(), p.rejections(s), s.unusableKeys(), s.silentEndpoints(), p.overdueChecks(), p.unusedKernel(), s.nearLimits(),
+		p.failedUpgrade(s), p.sourcesAway(s), s.losses(), s.conditions(), s.unheldKeys(), s.electedNobody(), s.unservedServices(), s.refusals(), s.closedPorts(), s.conflicts(), p.rejections(s), s.unusableKeys(), s.silentEndpoints(), p.overdueChecks(), p.unusedKernel(), s.nearLimits(),
 		s.oddRecords(),
 	} {
 		worstFirst(kind)
@@ -316,18 +316,18 @@ func (s *snapshot) conditions() (all []problem) {
 	return all
 }
 
-// overLimits are the services whose clients were turned away by a limit.
-func (s *snapshot) overLimits() (all []problem) {
+// refusals are the services whose clients were turned away by a limit, or for want of a header.
+func (s *snapshot) refusals() (all []problem) {
 	said := make(map[string]bool)
 	for _, row := range s.ports {
-		for _, l := range row.limits {
-			text := fmt.Sprintf("Clients of %s over %s were turned away in the last five minutes: %s.", row.label, row.ID.Protocol, l.Text)
-			if said[text] || l.Code == endpointLimit && row.rotation.Condition == health.AllFull { // which conditions names
+		for _, r := range row.refusals {
+			text := fmt.Sprintf("Clients of %s over %s were turned away in the last five minutes: %s.", row.label, row.ID.Protocol, r.Text)
+			if said[text] || r.Code == endpointLimit && row.rotation.Condition == health.AllFull { // which conditions names
 				continue
 			}
 			said[text] = true
 			about := problem{Text: text, Services: []registry.Name{row.Owner.Name}, Link: toService(row.Owner.Name)}
-			if l.OthersServed {
+			if r.OthersServed {
 				about.Severity = watchIt
 			}
 			all = append(all, about)
@@ -340,7 +340,7 @@ var endpointLimit = traffic.EndpointLimit.String()
 
 // overEndpoints reports whether clients were turned away because all endpoints were full.
 func (r *port) overEndpoints() bool {
-	return slices.ContainsFunc(r.limits, func(l advice.Limit) bool { return l.Code == endpointLimit })
+	return slices.ContainsFunc(r.refusals, func(why advice.Refusal) bool { return why.Code == endpointLimit })
 }
 
 // example is an endpoint that fails, or one that fails its checks, and since when and why, in parentheses. There is none when it has just recovered.

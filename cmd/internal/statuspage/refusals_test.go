@@ -50,9 +50,9 @@ func TestAServiceThatIsDrainedOnPurposeIsNoOutage(t *testing.T) {
 	})
 }
 
-// TestClientsThatALimitTurnsAwayAreNamed, with the limit, on the page of the node and on that of the service.
-func TestClientsThatALimitTurnsAwayAreNamed(t *testing.T) {
-	for _, l := range advice.Limits {
+// TestClientsThatALimitOrAMissingHeaderTurnsAwayAreNamed, with what it is, on the page of the node and on that of the service.
+func TestClientsThatALimitOrAMissingHeaderTurnsAwayAreNamed(t *testing.T) {
+	for _, l := range advice.Refusals {
 		s := newSite(1)
 		for _, r := range traffic.Reasons() {
 			if r.String() == l.Code {

@@ -92,7 +92,7 @@ type port struct {
 	key      string         // without endpoints: the key that elects them; "": none does
 	unheld   bool           // nobody holds the key
 	unserved bool           // no new client is given an endpoint, and clients came in vain lately
-	limits   []advice.Limit // that have turned clients away lately
+	refusals []advice.Refusal // lately
 	refused  bool           // the newest record of the owner is not in force
 	warned   bool           // a record of the owner is in force, with a warning
 }
@@ -117,9 +117,9 @@ func (r *port) turnedAway(refusals *recent.Refusals, now time.Time) {
 	for _, reason := range unserved {
 		r.unserved = r.unserved || r.rotation.Condition.TurnsAway() && lately(reason.String())
 	}
-	for _, l := range advice.Limits {
-		if lately(l.Code) {
-			r.limits = append(r.limits, l)
+	for _, refusal := range advice.Refusals {
+		if lately(refusal.Code) {
+			r.refusals = append(r.refusals, refusal)
 		}
 	}
 }

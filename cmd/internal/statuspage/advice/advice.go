@@ -72,15 +72,16 @@ var raise = map[string]string{
 // Raise says what to do about a limit of the node.
 func Raise(limit string) string { return cmp.Or(raise[limit], "raise it") }
 
-// A Limit turns clients away, or has their datagrams dropped.
-type Limit struct {
+// A Refusal is why clients are turned away, or their datagrams dropped, though there are endpoints.
+type Refusal struct {
 	Code         string // of the reason, as metrics spell it
-	Text         string // what was reached, and what to do
+	Text         string // what it is, and what to do
 	OthersServed bool   // no client is kept out that has its share
 }
 
-// Limits are those that turn clients away.
-var Limits = []Limit{
+// Refusals are those of clients whom a limit or a missing header turns away.
+var Refusals = []Refusal{
+	{Code: "no_proxy_header", Text: "they come from a network of -proxy_protocol_from, and no PROXY header says who they are; have what is there send it, or take the network out of the flag"},
 	{Code: "service_limit", Text: "the service has as many as allowed (kube-proxy/max-connections, or else -max_connections_per_service and -max_udp_sessions_per_service); raise the limit"},
 	{Code: "connection_limit", Text: "the node has as many connections as allowed; " + raise["connections"]},
 	{Code: "session_limit", Text: "the node has as many UDP sessions as allowed; " + raise["udp_sessions"]},
