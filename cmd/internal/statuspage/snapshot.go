@@ -89,12 +89,12 @@ type port struct {
 	recent.Rates
 	rotation rotation.Status
 
-	key      string         // without endpoints: the key that elects them; "": none does
-	unheld   bool           // nobody holds the key
-	unserved bool           // no new client is given an endpoint, and clients came in vain lately
+	key      string           // without endpoints: the key that elects them; "": none does
+	unheld   bool             // nobody holds the key
+	unserved bool             // no new client is given an endpoint, and clients came in vain lately
 	refusals []advice.Refusal // lately
-	refused  bool           // the newest record of the owner is not in force
-	warned   bool           // a record of the owner is in force, with a warning
+	refused  bool             // the newest record of the owner is not in force
+	warned   bool             // a record of the owner is in force, with a warning
 }
 
 // A source is the status of one source under its name.
