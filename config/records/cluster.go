@@ -10,6 +10,7 @@ import (
 	"github.com/golang/glog"
 
 	"kubeproxy/registry"
+	"kubeproxy/registry/patroni"
 )
 
 // How the members of a cluster of Patroni are the endpoints of services: package patroni reads its keys, and says who serves.
@@ -68,10 +69,10 @@ func (s *State) clusterChanged(e *election, revision int64) {
 	}
 	if name := e.cluster.Leader; name != e.holder {
 		e.holder = name
-		if p := e.present[leaderKey]; p != nil {
+		if p := e.present[patroni.LeaderKey]; p != nil {
 			revision = p.seen
 		}
-		s.elects(e, e.key+leaderKey, name, revision)
+		s.elects(e, e.key+patroni.LeaderKey, name, revision)
 	}
 	s.touch(e)
 }

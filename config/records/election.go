@@ -54,9 +54,6 @@ type presence struct {
 	bad           string // why not; "": it can
 }
 
-// leaderKey is below the key of a cluster.
-const leaderKey = "leader"
-
 // changes are those of whom a key names. The first name that was read is one of the last, and is not counted.
 type changes struct {
 	last  []config.HolderChange // the oldest first

@@ -8,6 +8,7 @@ import (
 
 	"kubeproxy/config"
 	"kubeproxy/registry"
+	"kubeproxy/registry/patroni"
 )
 
 // maxElections bounds what operators are shown.
@@ -33,7 +34,7 @@ func (s *State) describeElections() (list []config.Election, changed bool) {
 	for _, e := range append(asked, others[:min(len(others), max(maxElections-len(asked), 0))]...) {
 		shown := config.Election{Key: config.OneLine(e.key), Holder: config.OneLine(e.holder), Services: e.forServices(), Elects: e.names(), Changes: slices.Clone(e.changes.last), Count: e.changes.count}
 		if c := e.cluster; c != nil {
-			shown.Key += leaderKey
+			shown.Key += patroni.LeaderKey
 			shown.Paused, shown.API, shown.TTL = c.Paused, c.API(), time.Duration(c.TTL)*time.Second
 			shown.Out, shown.LeftOut = s.leftOut(e)
 			shown.Rejected, shown.Unusable = e.rejected()
@@ -46,7 +47,7 @@ func (s *State) describeElections() (list []config.Election, changed bool) {
 // asks reports whether the primary of a cluster is to be asked while etcd is away, by a service.
 func (s *State) asks(e *election) bool {
 	for name := range e.services {
-		if service := s.record(registry.SpecsPrefix, name).service; service != nil && service.Terms().Patroni.Ask && !service.Terms().Patroni.Replicas {
+		if service := s.record(registry.SpecsPrefix, name).service; service != nil && service.Terms().Patroni.AsksPrimary() {
 			return true
 		}
 	}

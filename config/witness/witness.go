@@ -26,6 +26,7 @@ import (
 	"kubeproxy/config"
 	"kubeproxy/config/etcdconfig"
 	"kubeproxy/registry"
+	"kubeproxy/registry/patroni"
 )
 
 const (
@@ -157,8 +158,8 @@ func (s *Source) pass(ctx context.Context, u registry.Update) {
 	}
 	for _, c := range u.Services {
 		if delete(s.services, c.Name); c.Value != nil {
-			if terms := c.Value.Terms(); terms.Patroni.Ask && !terms.Patroni.Replicas {
-				s.services[c.Name] = terms.HolderKey + "leader"
+			if terms := c.Value.Terms(); terms.Patroni.AsksPrimary() {
+				s.services[c.Name] = terms.HolderKey + patroni.LeaderKey
 			}
 		}
 	}

@@ -55,7 +55,7 @@ func (c *Cluster) Put(key string, value []byte, revision int64) (changed bool, e
 	switch name, isMember := strings.CutPrefix(key, "members/"); {
 	case isMember:
 		return c.putMember(name, value, revision)
-	case key == "leader":
+	case key == LeaderKey:
 		if c.Leader = strings.TrimSpace(string(value)); len(c.Leader) > maxText {
 			c.Leader = was.Leader
 			return false, fmt.Errorf("a name of more than %d bytes", maxText)
@@ -112,7 +112,7 @@ func (c *Cluster) Delete(key string) (changed bool) {
 	case isMember:
 		_, changed = c.members[name]
 		delete(c.members, name)
-	case key == "leader":
+	case key == LeaderKey:
 		changed, c.Leader = c.Leader != "", ""
 	case key == "status":
 		changed, c.optime, c.before = c.optime != position{}, position{}, 0
@@ -205,6 +205,9 @@ func (c *Cluster) Serving(t *Terms) (seats []Seat, fallback bool) {
 	}
 	return seats, fallback
 }
+
+// LeaderKey is the key below a scope whose value names the member that is to be the primary.
+const LeaderKey = "leader"
 
 const standbyLeader = "standby_leader"
 

@@ -78,3 +78,6 @@ func (t *Terms) Problem(hasRole, hasKey bool) error {
 	}
 	return nil
 }
+
+// AsksPrimary reports whether the primary is asked while etcd is away: a service of replicas has none.
+func (t *Terms) AsksPrimary() bool { return t.Ask && !t.Replicas }

@@ -10,6 +10,7 @@ import (
 	"kubeproxy/cmd/internal/statuspage/format"
 	"kubeproxy/config"
 	"kubeproxy/registry"
+	"kubeproxy/registry/patroni"
 )
 
 // maxLines is how many replicas, and how many keys, the row of an election lists.
@@ -61,7 +62,7 @@ func KeyOf(service *registry.Service) string {
 	}
 	key := config.OneLine(service.Terms().HolderKey)
 	if strings.HasSuffix(key, "/") { // of a cluster of Patroni
-		key += "leader"
+		key += patroni.LeaderKey
 	}
 	return key
 }
