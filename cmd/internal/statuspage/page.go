@@ -16,6 +16,7 @@ import (
 	"kubeproxy/cmd/internal/statuspage/files"
 	"kubeproxy/cmd/internal/statuspage/recent"
 	"kubeproxy/proxy/balance/rotation"
+	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
 )
 
@@ -105,11 +106,14 @@ func (p *Page) lookLocked() *snapshot {
 func (p *Page) takeLocked(now time.Time) *snapshot {
 	s := &snapshot{at: now}
 	read := make(map[tally]recent.Counts, p.traffic.Len())
-	for t := range p.node.Proxier.EachTotals() {
-		read[tally{t.Service, t.Protocol}] = countsOf(&t)
-	}
+	p.refusals.Read(now, func(yield func(traffic.Totals) bool) { // which reads all: the totals are copied once for both
+		for t := range p.node.Proxier.EachTotals() {
+			if read[tally{t.Service, t.Protocol}] = countsOf(&t); !yield(t) {
+				return
+			}
+		}
+	})
 	p.traffic.Read(now, read)
-	p.refusals.Read(now, p.node.Proxier.EachTotals())
 	for key, c := range read {
 		s.Rates = s.Rates.Plus(p.traffic.Rate(now, key, c))
 		s.active += c.Active

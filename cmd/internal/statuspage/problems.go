@@ -321,7 +321,11 @@ func (s *snapshot) refusals() (all []problem) {
 	said := make(map[string]bool)
 	for _, row := range s.ports {
 		for _, r := range row.refusals {
-			text := fmt.Sprintf("Clients of %s over %s were turned away in the last five minutes: %s.", row.label, row.ID.Protocol, r.Text)
+			what := "Clients of %s over tcp were turned away"
+			if row.ID.Protocol == registry.UDP { // also those of clients that have a session, and of endpoints
+				what = "Datagrams of %s were dropped"
+			}
+			text := fmt.Sprintf(what+" in the last five minutes: %s.", row.label, r.Text)
 			if said[text] || r.Code == endpointLimit && row.rotation.Condition == health.AllFull { // which conditions names
 				continue
 			}

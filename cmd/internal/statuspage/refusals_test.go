@@ -59,7 +59,9 @@ func TestClientsThatALimitOrAMissingHeaderTurnsAwayAreNamed(t *testing.T) {
 				s.totals[0].Ended[r] = 1
 			}
 		}
+		says := "Clients of default/service-00000 over tcp were turned away in the last five minutes: "
 		if r := s.totals[0].Ended; r == [traffic.NumReasons]uint64{} { // it is one of UDP alone
+			says = "Datagrams of default/service-00000 were dropped in the last five minutes: "
 			s.totals[0].Protocol, s.ports[0].ID.Protocol = registry.UDP, registry.UDP
 			for i, r := range traffic.DropReasons() {
 				if r.Code() == l.Code {
@@ -68,7 +70,7 @@ func TestClientsThatALimitOrAMissingHeaderTurnsAwayAreNamed(t *testing.T) {
 			}
 		}
 		r := s.page(t).Report()
-		if len(r.Problems) != 1 || !strings.Contains(r.Verdict, "default/service-00000") || !strings.Contains(r.Verdict, l.Text) {
+		if len(r.Problems) != 1 || !strings.HasPrefix(r.Verdict, says+l.Text) {
 			t.Errorf("%s: the problems are %q", l.Code, r.Problems)
 		}
 		if r, _ := s.page(t).ReportOf(numbered(0)); r.OK {
