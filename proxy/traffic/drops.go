@@ -39,7 +39,7 @@ const (
 // dropReasons has the code of each reason, and the words in which logs say it.
 var dropReasons = [NumDropReasons]struct{ code, text string }{
 	DropNoEndpoints:     {"no_endpoints", "no endpoints"},
-	DropZeroWeight:      {"zero_weight", "all endpoints of the service have weight 0, so new clients are refused; give one a weight"},
+	DropZeroWeight:      {"zero_weight", "all endpoints of the service have weight 0, so new clients are refused; give one a weight, or enable one that an operator has drained"},
 	DropAllFailed:       {"all_failed", "the checks of all endpoints of the service fail, and its record says that clients are refused then (kube-proxy/all-failed)"},
 	DropNoLocalEndpoint: {"no_local_endpoint", "the traffic policy of the service is Local, and it has no endpoint on this node (-node_name)"},
 	DropOwnListener:     {"own_listener", "the only endpoints are listeners of this proxy"},

@@ -72,7 +72,7 @@ var reasons = [NumReasons]struct{ code, refusal string }{
 	Idle:               {"idle", ""},
 	Answered:           {"answered", ""},
 	NoEndpoints:        {"no_endpoints", "the service has no endpoints"},
-	ZeroWeight:         {"zero_weight", "all endpoints of the service have weight 0, so new clients are refused; give one a weight"},
+	ZeroWeight:         {"zero_weight", "all endpoints of the service have weight 0, so new clients are refused; give one a weight, or enable one that an operator has drained"},
 	NoLocalEndpoint:    {"no_local_endpoint", "the traffic policy of the service is Local, and it has no endpoint on this node (-node_name)"},
 	AllFailed:          {"all_failed", "the checks of all endpoints of the service fail, and its record says that clients are refused then (kube-proxy/all-failed)"},
 	DialFailed:         {"dial_failed", ""},

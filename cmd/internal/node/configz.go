@@ -187,7 +187,8 @@ func (h *health) configz(settings map[string]string, limits []traffic.Limit, che
 	for _, p := range shown {
 		port := newPortz(p)
 		if !p.Refused {
-			if r := rotations[p.Owner]; r != nil {
+			if all := rotations[p.Owner]; all != nil {
+				r := all.Of(p.ID.Protocol, p.Local)
 				port.Number, port.Failing, port.Near, port.Spilling = r.Endpoints, r.Failing, r.Near, r.Spilling
 			}
 			listed, _, _ := h.balancer.EndpointsOf(p.Owner, min(maxListed, room))
