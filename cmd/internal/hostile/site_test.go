@@ -75,11 +75,11 @@ func newSite(t *testing.T, flags ...string) *site {
 }
 
 // foundSite makes a site whose kube-proxy has not been started. Its etcd keeps few log entries, in memory and on the disk: else
-// thousands of large records would take gigabytes of both.
+// thousands of large records would take gigabytes of both. Its database may grow to 8 GiB, for a starved machine compacts it late.
 func foundSite(t *testing.T) *site {
 	t.Helper()
 	proxytest.MustRun(t, "ip", "addr", "add", "10.78.0.1/32", "dev", "lo")
-	s := &site{etcd: etcdtest.StartProcess(t, "--snapshot-count=100", "--snapshot-catchup-entries=10", "--max-wals=1", "--max-snapshots=1"), dir: t.TempDir(), pairs: 5}
+	s := &site{etcd: etcdtest.StartProcess(t, "--snapshot-count=100", "--snapshot-catchup-entries=10", "--max-wals=1", "--max-snapshots=1", "--quota-backend-bytes=8589934592"), dir: t.TempDir(), pairs: 5}
 	s.etcdURL = s.etcd.URL()
 	s.kv = s.etcd.Client(t)
 	s.connlog = filepath.Join(s.dir, "connections.log")

@@ -21,7 +21,7 @@ const (
 	changeBound   = 2 * time.Second  // until a change of another service is in force
 	ageSlack      = time.Second      // by which config_age may be less than the age of a change not in force
 	largeValue    = 1_400_000        // bytes
-	writersTime   = 60 * time.Second // in full
+	writersTime   = 30 * time.Second // of each round, in full
 )
 
 // TestFourWritersOfLargeValues rewrite four records of 1.4 MB. Another service changes all the while.
@@ -30,7 +30,6 @@ func TestFourWritersOfLargeValues(t *testing.T) {
 		return
 	}
 	s := attacked(t)
-	s.pairs = 1
 	s.forgetsHistory(t)
 	var files []string
 	for seed := range 2 {
