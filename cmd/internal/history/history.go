@@ -54,9 +54,10 @@ func (e *Entry) String() string {
 type History struct {
 	lines lograte.Limiter[uint64] // about changes, each of which is a subject
 
-	mu   sync.Mutex // guards the fields below
-	ring []Entry    // up to Room; then the oldest is at total%Room
-	n    uint64     // changes ever
+	mu      sync.Mutex // guards the fields below
+	ring    []Entry    // up to Room; then the oldest is at n%Room
+	n       uint64     // changes noted ever
+	skipped uint64     // changes of steps with more of them than the ring has room for
 }
 
 // Note remembers a change, and logs it.
@@ -83,6 +84,7 @@ func (h *History) Observe(step config.Step) {
 	now, skipped := time.Now(), max(0, step.Len()-Room)
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.skipped += uint64(skipped)
 	i := 0
 	for c := range step.Changes() {
 		if i++; i <= skipped {
@@ -114,5 +116,5 @@ func (h *History) Last(n int, passes func(*Entry) bool) (last []Entry, ever uint
 	for i, j := 0, len(last)-1; i < j; i, j = i+1, j-1 {
 		last[i], last[j] = last[j], last[i]
 	}
-	return last, h.n
+	return last, h.n + h.skipped
 }

@@ -1,12 +1,15 @@
 package history
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"kubeproxy/config"
 	"kubeproxy/registry"
 )
 
@@ -116,4 +119,29 @@ func TestAnEntryNamesWhoMadeIt(t *testing.T) {
 	if strings.ContainsRune(ofService(nil, &registry.Service{Ports: []registry.Port{{Name: "\x1b[2J", Number: 80}}}), 0x1b) {
 		t.Error("the name of a port reaches the log as it is")
 	}
+}
+
+// TestChangesOfAStepThatHasMoreThanAreRememberedCount: of a wiped registry it is seen that the list is not whole.
+func TestChangesOfAStepThatHasMoreThanAreRememberedCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var h History
+		b := config.NewBroadcaster()
+		b.Observe(h.Observe)
+		mux := config.NewMux(b)
+		updates := mux.Channel("etcd")
+		ctx, stop := context.WithCancel(t.Context())
+		go mux.Run(ctx)
+		updates <- registry.Update{Set: true}
+		all := registry.Update{Set: true}
+		for i := range Room + 500 {
+			all.Services = append(all.Services, registry.Change[registry.Service]{Name: registry.Name{Name: fmt.Sprint(i)}, Value: &registry.Service{}})
+		}
+		updates <- all
+		synctest.Wait()
+		if last, ever := h.Last(Room+1, nil); len(last) != Room || ever != Room+500 {
+			t.Errorf("%d of %d; want %d of %d", len(last), ever, Room, Room+500)
+		}
+		stop()
+		synctest.Wait()
+	})
 }
