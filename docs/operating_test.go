@@ -280,3 +280,23 @@ func TestTheUnitsFlagsExist(t *testing.T) {
 		}
 	}
 }
+
+// TestThePagesOfAnOperatorNameTheImageAndThePortsOfAPackage, which are not those of the bare program.
+func TestThePagesOfAnOperatorNameTheImageAndThePortsOfAPackage(t *testing.T) {
+	settings := read(t, "../scripts/dist/package/config.yaml")
+	recipes := read(t, "how-do-i.md")
+	for _, flag := range []string{"metrics_bind_address", "healthz_bind_address"} {
+		port := regexp.MustCompile(`(?m)^` + flag + `: .*:(\d+)$`).FindStringSubmatch(settings)
+		if port == nil || !strings.Contains(recipes, "("+port[1]+" by a package), `-"+flag+"`") {
+			t.Errorf("how-do-i.md does not name the port of -%s that packages have: %q", flag, port)
+		}
+	}
+	image := regexp.MustCompile(`[a-z-]*kube-proxy[a-z-]*:(VERSION|\d)`)
+	for _, page := range append(manualPages, "security.md") {
+		for _, name := range image.FindAllString(read(t, page), -1) {
+			if !strings.HasPrefix(name, "kube-proxy-classic:") {
+				t.Errorf("%s: an image %s is not built", page, name)
+			}
+		}
+	}
+}

@@ -129,7 +129,9 @@ func (o *checkOptions) report(notes io.Writer) (*check.Report, error) {
 		local = proxy.PortRange{First: first, Last: last}
 	}
 	decoder := o.source.decoder()
-	decoder.HolderKeys, decoder.Patroni = o.source.etcd.holderKeys, o.source.etcd.patroni
+	if !o.source.files.given() && o.source.etcd.version != etcd2 { // a node of such a source refuses keys that elect
+		decoder.HolderKeys, decoder.Patroni = o.source.etcd.holderKeys, o.source.etcd.patroni
+	}
 	return check.Examine(r, check.Options{
 		Bind:            served.BindAddress,
 		Operators:       served.ReservedPorts,

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -65,5 +66,22 @@ func TestCheckReadsTheDirectoryOfTheFlag(t *testing.T) {
 	putFile(t, dir, registry.SpecsPrefix+"web", []byte(`{"kind":"Service","apiVersion":"v1beta1","port":8000}`))
 	if exit, report := checked(t, "-registry_dir="+dir); exit != exitDone || len(report.Records) != 1 {
 		t.Errorf("exit status %d, %+v", exit, report)
+	}
+}
+
+// TestCheckRefusesInADirectoryWhatANodeRefusesThere: keys that elect need an etcd 3. A directory that is given as an argument is a copy of any registry.
+func TestCheckRefusesInADirectoryWhatANodeRefusesThere(t *testing.T) {
+	for _, elects := range []struct{ annotation, flag string }{
+		{`"kube-proxy/holder-key":"/service/pg/leader"`, "-holder_keys=/service/"},
+		{`"kube-proxy/patroni":"pg","kube-proxy/patroni-role":"primary"`, "-patroni=/service/"},
+	} {
+		dir := t.TempDir()
+		putFile(t, dir, registry.SpecsPrefix+"pg", []byte(`{"kind":"Service","apiVersion":"v1beta1","port":8000,"annotations":{`+elects.annotation+`}}`))
+		for _, source := range []string{"-registry_dir=" + dir, dir} {
+			exit, report := checked(t, elects.flag, source)
+			if refused := len(report.Records) == 1 && strings.Contains(fmt.Sprint(report.Records), "this source is no etcd 3"); refused != (source != dir) {
+				t.Errorf("%s %s: exit status %d, %+v", source, elects.flag, exit, report.Records)
+			}
+		}
 	}
 }

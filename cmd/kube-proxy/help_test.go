@@ -61,6 +61,27 @@ func TestEachFlagHasATopicAndAHelpOfPlainEnglish(t *testing.T) {
 	}
 }
 
+// TestWhatTheManualSaysOfACommandItsOwnHelpSays: each command that a title of "help all" names has each flag below it, with that default.
+func TestWhatTheManualSaysOfACommandItsOwnHelpSays(t *testing.T) {
+	title := regexp.MustCompile(`(?m)^[A-Z].* \(of kube-proxy (.*)\)$`)
+	all := help(t, "all")
+	starts := title.FindAllStringSubmatchIndex(all, -1)
+	if len(starts) < 5 {
+		t.Fatalf("%d titles name commands", len(starts))
+	}
+	for _, at := range starts {
+		below := regexp.MustCompile(`\n\n[A-Z]`).Split(all[at[1]:], 2)[0]
+		for _, word := range regexp.MustCompile(`, | and `).Split(all[at[2]:at[3]], -1) {
+			own := help(t, word)
+			for _, flag := range strings.Split(below, "\n  -")[1:] {
+				if !strings.Contains(own, "\n  -"+strings.TrimSpace(flag)+"\n") {
+					t.Errorf("help all says of %s what its own help does not:\n  -%s", word, flag)
+				}
+			}
+		}
+	}
+}
+
 func TestEachCommandIsInTheManual(t *testing.T) {
 	named := manual().Words()
 	for word := range words {

@@ -118,12 +118,16 @@ func (m *Manual) page(w io.Writer, name string) error {
 	for _, c := range m.Commands {
 		flags = append(flags, flagNames(c.Flags)...)
 		f := lookup(c.Flags, bare)
-		if f == nil || f.Hidden || m.same(c, f) {
+		if f == nil || f.Hidden {
 			continue
+		}
+		have := m.having(c, f)
+		if have[0] != c {
+			continue // explained there
 		}
 		found = true
 		i := slices.IndexFunc(m.Topics, func(t Topic) bool { return t.Name == c.topics[f.Name] })
-		section(w, m.heading(c, m.Topics[i], []*pflag.Flag{f}), c, []*pflag.Flag{f})
+		section(w, m.heading(m.Topics[i], have), c, []*pflag.Flag{f})
 	}
 	if found {
 		return nil
@@ -170,22 +174,47 @@ func (m *Manual) all(w io.Writer) {
 
 // topic explains the flags of a topic: those of the program, and those that only sub-commands have.
 func (m *Manual) topic(w io.Writer, t Topic) {
-	p := m.program()
-	section(w, title(t), p, m.of(p, t))
-	for _, c := range m.Commands[1:] {
-		own := slices.DeleteFunc(m.of(c, t), func(f *pflag.Flag) bool { return m.same(c, f) })
-		section(w, m.heading(c, t, own), c, own)
+	for _, b := range m.blocks(t) {
+		section(w, b.title, b.first, b.flags)
 	}
 }
 
-// same reports whether a flag of a command means the same as one of this name of an earlier command, which is explained there.
-func (m *Manual) same(c *Command, f *pflag.Flag) bool {
-	for _, earlier := range m.Commands[:slices.Index(m.Commands, c)] {
-		if other := earlier.Flags.Lookup(f.Name); other != nil && !other.Hidden && other.Usage == f.Usage {
-			return true
+// A block is flags of a topic that are explained under one title: the same commands have all of them, with the same meaning and default.
+type block struct {
+	title string
+	first *Command // of those that have them
+	flags []*pflag.Flag
+}
+
+// blocks returns the blocks of a topic. Each flag of each command is in one of them.
+func (m *Manual) blocks(t Topic) (all []block) {
+	for _, c := range m.Commands {
+		for _, f := range m.of(c, t) {
+			have := m.having(c, f)
+			if have[0] != c {
+				continue // explained there
+			}
+			title := m.heading(t, have)
+			i := slices.IndexFunc(all, func(b block) bool { return b.title == title })
+			if i < 0 {
+				i = len(all)
+				all = append(all, block{title: title, first: c})
+			}
+			all[i].flags = append(all[i].flags, f)
 		}
 	}
-	return false
+	return all
+}
+
+// having returns the commands that have a flag of a command with the same meaning and default, in their order.
+func (m *Manual) having(c *Command, f *pflag.Flag) (have []*Command) {
+	for _, d := range m.Commands {
+		other := d.Flags.Lookup(f.Name)
+		if other != nil && !other.Hidden && other.Usage == f.Usage && d.defaultOf(other, false) == c.defaultOf(f, false) {
+			have = append(have, d)
+		}
+	}
+	return have
 }
 
 // of returns the flags of a command that belong to a topic, in the order of their names.
@@ -204,27 +233,21 @@ func (m *Manual) synopsis(c *Command) string {
 
 func title(t Topic) string { return strings.ToUpper(t.Name[:1]) + t.Name[1:] + ": " + t.Title }
 
-// heading is the title over flags of a topic that a command is the first to have. It names the commands that have them, if they are not
-// flags of the program itself.
-func (m *Manual) heading(c *Command, t Topic, flags []*pflag.Flag) string {
-	if c == m.program() {
+// heading is the title over flags of a topic that these commands have. It names them, if the program itself is not among them.
+func (m *Manual) heading(t Topic, have []*Command) string {
+	if have[0] == m.program() {
 		return title(t)
 	}
-	var have []string
-	for _, d := range m.Commands {
-		if slices.ContainsFunc(flags, func(f *pflag.Flag) bool {
-			other := d.Flags.Lookup(f.Name)
-			return other != nil && !other.Hidden && other.Usage == f.Usage
-		}) {
-			have = append(have, m.word(d))
-		}
+	var words []string
+	for _, c := range have {
+		words = append(words, m.word(c))
 	}
-	last := len(have) - 1
+	last := len(words) - 1
 	if last > 0 {
-		have[last-1] += " and " + have[last]
-		have = have[:last]
+		words[last-1] += " and " + words[last]
+		words = words[:last]
 	}
-	return title(t) + " (of " + m.program().Name + " " + strings.Join(have, ", ") + ")"
+	return title(t) + " (of " + m.program().Name + " " + strings.Join(words, ", ") + ")"
 }
 
 // section explains some flags of a command under a title.

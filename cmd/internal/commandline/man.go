@@ -5,8 +5,6 @@ import (
 	"io"
 	"regexp"
 	"strings"
-
-	"github.com/spf13/pflag"
 )
 
 // man prints the man page in mdoc(7), the same on every machine: NAME, SYNOPSIS and DESCRIPTION, each topic with its flags, and then the
@@ -44,24 +42,15 @@ func (m *Manual) man(w io.Writer) {
 
 // manTopic prints the flags of a topic: those of the program, and those that only sub-commands have.
 func (m *Manual) manTopic(w io.Writer, t Topic) {
-	for _, c := range m.Commands {
-		var flags []*pflag.Flag
-		for _, f := range m.of(c, t) {
-			if !m.same(c, f) {
-				flags = append(flags, f)
-			}
-		}
-		if len(flags) == 0 {
-			continue
-		}
-		fmt.Fprintf(w, ".Ss %s\n.Bl -tag -width Ds\n", roff(m.heading(c, t, flags)))
-		for _, f := range flags {
+	for _, b := range m.blocks(t) {
+		fmt.Fprintf(w, ".Ss %s\n.Bl -tag -width Ds\n", roff(b.title))
+		for _, f := range b.flags {
 			word, help := value(f)
 			fmt.Fprintf(w, ".It Fl %s", roff(f.Name))
 			if word != "" {
 				fmt.Fprintf(w, " Ns = Ns Ar %q", roff(word))
 			}
-			if d := c.defaultOf(f, false); d != "" {
+			if d := b.first.defaultOf(f, false); d != "" {
 				help += " (default " + d + ")"
 			}
 			fmt.Fprintf(w, "\n%s\n", text(help))

@@ -169,7 +169,7 @@ func newWait() *Verb {
 	var nodes commandline.List
 	v.AddFlags = func(f *pflag.FlagSet) {
 		f.StringVar(&endpoint, "endpoint", "", "the `endpoint`: HOST:PORT, or HOST for all of its ports")
-		f.Var(&nodes, "nodes", "ask these `nodes` at their -metrics_bind_address, each HOST:PORT or HOST, separated by commas, in place of the socket of one; repeat to add more")
+		f.Var(&nodes, "nodes", "ask these `nodes` at their -metrics_bind_address, each HOST:PORT or HOST (port 10249), separated by commas, in place of the socket of one; repeat to add more")
 		f.Int64Var(&revision, "revision", 0, "with -nodes: each has to have this `revision` of the registry in force, too")
 	}
 	v.Examine = func(args []string) (err error) {
