@@ -18,6 +18,7 @@ import (
 	"kubeproxy/config/etcdv2source"
 	"kubeproxy/config/filesource"
 	"kubeproxy/proxy/traffic"
+	"kubeproxy/registry"
 )
 
 var update = flag.Bool("update", false, "write the tables of flags.md anew")
@@ -296,6 +297,17 @@ func TestThePagesOfAnOperatorNameTheImageAndThePortsOfAPackage(t *testing.T) {
 		for _, name := range image.FindAllString(read(t, page), -1) {
 			if !strings.HasPrefix(name, "kube-proxy-classic:") {
 				t.Errorf("%s: an image %s is not built", page, name)
+			}
+		}
+	}
+}
+
+// TestEachListOfAlgorithmsIsWhole: a new one has to be told of wherever its siblings are.
+func TestEachListOfAlgorithmsIsWhole(t *testing.T) {
+	for _, page := range []string{"records.md", "flags.md", "book/02-who-is-next.md"} {
+		for _, balance := range registry.Balances() {
+			if balance != registry.RoundRobin && !strings.Contains(read(t, page), balance.String()) {
+				t.Errorf("%s does not tell of %s", page, balance)
 			}
 		}
 	}
