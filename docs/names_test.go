@@ -103,7 +103,8 @@ func (k names) check(dir, line string) []string {
 		path := strings.TrimPrefix(word, "./")
 		if aPath.MatchString(path) && (strings.Contains(path, "/") || aFile.MatchString(path)) {
 			path = strings.TrimPrefix(path, module+"/") // an import path
-			if path != strings.ToUpper(path) && !exists(path) && !exists(filepath.Join(dir, path)) {
+			built := strings.HasPrefix(path, "bin/")    // it is there only after make
+			if path != strings.ToUpper(path) && !built && !exists(path) && !exists(filepath.Join(dir, path)) {
 				wrong("there is no file %s", word)
 			}
 		}
