@@ -46,6 +46,38 @@ func TestTheDrillsAreTrue(t *testing.T) {
 	}
 }
 
+// TestTheLocalLabSignalsOnlyWhatItHasStarted: the file with a machine's number outlives a reboot, after which the number is another program's.
+func TestTheLocalLabSignalsOnlyWhatItHasStarted(t *testing.T) {
+	stranger := exec.Command("setsid", "sleep", "300") // in a group of its own, as a machine is
+	if err := stranger.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- stranger.Wait() }()
+	defer func() { _ = stranger.Process.Kill(); <-ended }()
+	for _, verbs := range []string{"down", "kill etcd", "stop etcd", "pause etcd"} {
+		for _, since := range []string{"", " 1"} {
+			run := t.TempDir()
+			if err := os.WriteFile(filepath.Join(run, "etcd.pid"), fmt.Appendln(nil, fmt.Sprint(stranger.Process.Pid)+since), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			lab := exec.CommandContext(t.Context(), "scripts/lab-local", strings.Fields(verbs)...)
+			lab.Dir, lab.Env = root, append(os.Environ(), "LAB_RUN="+run)
+			if out, err := lab.CombinedOutput(); err != nil {
+				t.Errorf("%s: %v: %s", verbs, err, out)
+			}
+		}
+	}
+	if err := exec.Command("kill", "-CONT", strconv.Itoa(stranger.Process.Pid)).Run(); err != nil {
+		t.Errorf("the stranger is no more: %v", err)
+	}
+	_ = stranger.Process.Signal(os.Interrupt) // the first signal that it gets
+	if err := <-ended; err == nil || err.Error() != "signal: interrupt" {
+		t.Errorf("the stranger ended with %v; want signal: interrupt, which is ours", err)
+	}
+	ended <- nil
+}
+
 // TestEachDrillHasItsParts holds the shape of a drill: a teacher finds the same parts in the same order.
 func TestEachDrillHasItsParts(t *testing.T) {
 	drills, err := filepath.Glob("lab/[0-9]*.md")
