@@ -77,7 +77,7 @@ func realMain(args []string, stdout, stderr io.Writer) int {
 	if done {
 		return status
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	switch {
 	case s.breakage != "":

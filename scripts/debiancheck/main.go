@@ -68,7 +68,7 @@ func run(check func(*site) error, root string, verbose bool) error {
 	}
 	began := time.Now()
 	s := newSite(verbose)
-	interrupted, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	interrupted, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	defer context.AfterFunc(interrupted, func() {
 		_ = s.close() // it is about to end in failure already

@@ -65,7 +65,7 @@ func realMain(args []string, stdout, stderr io.Writer) int {
 	if done {
 		return status
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	if err := s.run(ctx, stdout); err != nil {
 		fmt.Fprintf(stderr, "torture: %v\n", err)
