@@ -44,23 +44,27 @@ type torture struct {
 
 // run is the whole program: it starts everything, and has one round after the other until the time is over.
 func (s settings) run(ctx context.Context, out io.Writer) (err error) {
-	defer try.Catch(&err)
 	dir := s.dir
 	if dir == "" {
-		dir = try.Get(os.MkdirTemp("", "torture"))
+		dir, err = os.MkdirTemp("", "torture")
 	} else {
-		try.Do(os.MkdirAll(dir, 0o755))
+		err = os.MkdirAll(dir, 0o755)
+	}
+	if err != nil {
+		return err
 	}
 	group := &process.Group{Dir: dir}
 	t := &torture{settings: s, out: out, net: loopback}
 	defer func() {
 		t.close()
+		t.results.print(out)
 		if err != nil || s.dir != "" {
 			group.Dir = "" // records and logs stay
 			fmt.Fprintf(out, "records and logs: %s\n", dir)
 		}
 		err = errors.Join(err, group.Stop())
 	}()
+	defer try.Catch(&err) // after the above, which asks for err, and so before it at the end
 	if s.kernel {
 		t.net = try.Get(wired(group))
 	}
@@ -71,7 +75,6 @@ func (s settings) run(ctx context.Context, out io.Writer) (err error) {
 	for deadline := time.Now().Add(s.duration); time.Now().Before(deadline) && ctx.Err() == nil && t.results.wrong < s.most; {
 		try.Do(t.round(ctx))
 	}
-	t.results.print(out)
 	return t.results.err()
 }
 

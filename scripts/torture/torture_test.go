@@ -4,6 +4,8 @@ package main
 
 import (
 	"bytes"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -78,5 +80,32 @@ func TestAChangedByteOfAStreamIsFound(t *testing.T) {
 	got[321]++
 	if at := s.differs(got, 1000); at != 1321 {
 		t.Errorf("the byte at offset 1321 was changed; found %d", at)
+	}
+}
+
+func TestTheLogsOfAKubeProxyThatCrashedStay(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	binary := filepath.Join(t.TempDir(), "kube-proxy")
+	if err := os.WriteFile(binary, []byte("#!/bin/sh\necho 'panic: it crashed' >&2\nexit 2\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	s, err := parseFlags([]string{"-binary=" + binary}, new(bytes.Buffer))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if err := s.run(t.Context(), &out); err == nil || !strings.Contains(err.Error(), "panic: it crashed") {
+		t.Errorf("error %v; want one with the last words", err)
+	}
+	_, dir, said := strings.Cut(out.String(), "\nrecords and logs: ")
+	log, err := os.ReadFile(filepath.Join(strings.TrimSpace(dir), "kube-proxy-1.log"))
+	if !said || err != nil || !bytes.Contains(log, []byte("panic: it crashed")) {
+		t.Errorf("the log is %q, %v", log, err)
+	}
+	if !strings.Contains(out.String(), "\nwrong ") {
+		t.Error("there are no results")
+	}
+	if t.Failed() {
+		t.Log(out.String())
 	}
 }

@@ -70,13 +70,16 @@ postgresql:
 `
 
 func startCluster(ctx context.Context, site *measure.Site, etcdURL string, o options) (c *cluster, err error) {
-	defer try.Catch(&err)
-	c = &cluster{Site: site, options: o, etcdURL: etcdURL, etcd: try.Get(measure.NewEtcdClient(etcdURL))}
+	c = &cluster{Site: site, options: o, etcdURL: etcdURL}
+	if c.etcd, err = measure.NewEtcdClient(etcdURL); err != nil {
+		return nil, err
+	}
 	defer func() {
 		if err != nil {
 			c.end()
 		}
 	}()
+	defer try.Catch(&err) // after the above, which asks for err, and so before it at the end
 	postgres := try.Get(user.Lookup("postgres"))
 	c.dir = try.Get(os.MkdirTemp("", "patroni-"))
 	try.Do(os.Chown(c.dir, try.Get(strconv.Atoi(postgres.Uid)), try.Get(strconv.Atoi(postgres.Gid))))
