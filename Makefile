@@ -5,6 +5,8 @@ VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unkn
 COMMIT  := $(shell git rev-parse HEAD 2>/dev/null)
 TREE    := $(shell test -z "$$(git status --porcelain 2>/dev/null)" && echo clean || echo dirty)
 STAMP   := -X main.gitVersion=$(VERSION) -X main.gitCommit=$(COMMIT) -X main.gitTreeState=$(TREE)
+# A tag may have any name, such as v1$(id). Recipes read these from their environment, in quotes: so no shell takes them for more than text.
+export VERSION STAMP
 
 # FUZZTIME: for each fuzz target. BENCH, BENCHTIME, COUNT: which benchmarks, how long or how many
 # iterations, how many times (benchstat wants at least 6). BENCHFLAGS: others of go test, such as -short. PKG: which packages.
@@ -75,7 +77,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## build bin/kube-proxy and bin/playground
-	go build -trimpath -ldflags '$(STAMP)' -o bin/ ./cmd/...
+	go build -trimpath -ldflags "$$STAMP" -o bin/ ./cmd/...
 
 platforms: ## compile kube-proxy for each of PLATFORMS: those that are supported
 	@for p in $(PLATFORMS); do echo "$$p"; export GOOS=$${p%/*} GOARCH=$${p#*/}; \
@@ -128,7 +130,7 @@ page: ## the page of docs/page.md, one file without a server: bin/page.html
 
 hostile: build ## what strangers and bad records can do to bin/kube-proxy, with a table; fifteen minutes, Linux (ARGS='-args -h')
 	go mod download # etcd is built in a network namespace, which has no network
-	go test -v -count=1 -timeout 60m ./cmd/internal/hostile -full -binary=$(CURDIR)/bin/kube-proxy $(ARGS)
+	go test -v -count=1 -timeout 60m ./cmd/internal/hostile -full -binary="$$PWD/bin/kube-proxy" $(ARGS)
 
 bench: ## benchmarks; compare two outputs with: go tool benchstat old new
 	go test -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -benchmem -count $(COUNT) $(BENCHFLAGS) $(if $(filter ./...,$(PKG)),$(BENCHED),$(PKG))
@@ -164,19 +166,19 @@ bench-patroni: build ## clients of PostgreSQL when its primary changes, beside H
 	go build -o bin/ ./scripts/measure && bin/measure patroni $(ARGS)
 
 dist: ## packages in bin/dist: deb, rpm, tar.gz and OCI image for amd64 and arm64, the school for Linux and macOS, SPDX, checksums; the same bytes everywhere
-	go -C scripts/dist run . -root=$(CURDIR) -out=$(abspath $(OUT)) -arch=$(ARCHES) -version=$(VERSION) -commit=$(COMMIT) -tree=$(TREE) -time=$(WHEN)
+	go -C scripts/dist run . -root="$$PWD" -out='$(abspath $(OUT))' -arch='$(ARCHES)' -version="$$VERSION" -commit='$(COMMIT)' -tree='$(TREE)' -time='$(WHEN)'
 
 release: ## what dist builds, of a tag: with VEX, provenance and a signature, in bin/release; docs/releases.md (MINISIGN_KEY_FILE, ARCHES, OUT)
-	go -C scripts/dist run . release -root=$(CURDIR) -out=$(abspath $(or $(filter-out bin/dist,$(OUT)),bin/release)) -arch=$(ARCHES)
+	go -C scripts/dist run . release -root="$$PWD" -out='$(abspath $(or $(filter-out bin/dist,$(OUT)),bin/release))' -arch='$(ARCHES)'
 
 licenses: ## the license of each module that the programs are linked with; one that is not permitted is an error
-	go -C scripts/dist run . licenses -root=$(CURDIR)
+	go -C scripts/dist run . licenses -root="$$PWD"
 
 vulnerabilities: ## govulncheck, with the toolchain of go.mod; a finding that scripts/dist/vex.json does not explain is an error (GOVULNDB)
-	go -C scripts/dist run . vulnerabilities -root=$(CURDIR)
+	go -C scripts/dist run . vulnerabilities -root="$$PWD"
 
 dist-check: dist ## build them in another directory and compare; lint, install, upgrade, purge, run the image; root, and what make systemd needs
-	scripts/dist-check -v=$(VERSION) -c=$(COMMIT) -t=$(TREE) -w=$(WHEN)
+	scripts/dist-check -v="$$VERSION" -c='$(COMMIT)' -t='$(TREE)' -w='$(WHEN)'
 
 seccomp-check: ## docs/kube-proxy-classic.seccomp.json in docker, with each engine, and without io_uring; a minute
 	scripts/seccomp-check
