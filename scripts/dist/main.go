@@ -12,6 +12,7 @@ package main
 
 import (
 	"crypto/sha256"
+	"errors"
 	"flag"
 	"fmt"
 	"maps"
@@ -52,7 +53,7 @@ func main() {
 		flags.Int64Var(&seconds, "time", 0, "time of the commit, in seconds since 1970")
 		fallthrough
 	case "release":
-		flags.StringVar(&r.out, "out", "bin/dist", "directory for the results; what it holds is removed")
+		flags.StringVar(&r.out, "out", "bin/dist", "directory for the results; what an earlier run has left there is removed")
 	}
 	_ = flags.Parse(words) // it exits at an error
 	var err error
@@ -99,10 +100,7 @@ func packageVersion(describe string, when time.Time) string {
 }
 
 func (r *release) build(arches []string) error {
-	if err := os.RemoveAll(r.out); err != nil {
-		return err
-	}
-	if err := os.MkdirAll(r.out, 0o755); err != nil {
+	if err := r.empty(); err != nil {
 		return err
 	}
 	stage, err := os.MkdirTemp("", "dist-")
@@ -139,6 +137,55 @@ func (r *release) build(arches []string) error {
 	return nil
 }
 
+// empty makes the directory of the results. It removes what an earlier run has left there, and nothing else: the directory comes from a command line.
+func (r *release) empty() error {
+	if err := r.mayBeEmptied(); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(r.out); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(r.out, 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(r.name(sumsName), nil, 0o644) // so that the next run knows the directory, also if this one is interrupted
+}
+
+// mayBeEmptied returns an error unless the directory of the results is not there, is empty, or has an earlier run's checksums, and the tree is elsewhere.
+func (r *release) mayBeEmptied() error {
+	files, err := os.ReadDir(r.out)
+	if errors.Is(err, os.ErrNotExist) || err == nil && len(files) == 0 {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	out, err := resolved(r.out)
+	if err != nil {
+		return err
+	}
+	root, err := resolved(r.root)
+	if err != nil {
+		return err
+	}
+	if within, err := filepath.Rel(out, root); err == nil && filepath.IsLocal(within) {
+		return fmt.Errorf("%s is not emptied: the tree is in it", r.out)
+	}
+	sums, err := os.ReadFile(r.name(sumsName))
+	if err != nil || len(sums) > 0 && !strings.Contains(string(sums), "  "+packageName) {
+		return fmt.Errorf("%s is not emptied: it is not empty, and has no %s of an earlier run", r.out, sumsName)
+	}
+	return nil
+}
+
+// resolved returns the absolute path of what exists, without symbolic links.
+func resolved(path string) (string, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return "", err
+	}
+	return filepath.EvalSymlinks(path)
+}
+
 // name returns the path of a result.
 func (r *release) name(format string, args ...any) string {
 	return filepath.Join(r.out, fmt.Sprintf(format, args...))
@@ -147,7 +194,7 @@ func (r *release) name(format string, args ...any) string {
 // sumsName is the file with the checksums of all others.
 const sumsName = "SHA256SUMS"
 
-// sums writes SHA256SUMS, for sha256sum -c. It covers every file below the directory of the results.
+// sums writes SHA256SUMS, for sha256sum -c. It covers every other file below the directory of the results.
 func (r *release) sums() error {
 	sums, err := r.checksums()
 	if err != nil {
@@ -160,11 +207,11 @@ func (r *release) sums() error {
 	return os.WriteFile(r.name(sumsName), []byte(lines.String()), 0o644)
 }
 
-// checksums returns that of each file below the directory of the results, by its path there.
+// checksums returns that of each other file below the directory of the results, by its path there.
 func (r *release) checksums() (map[string]string, error) {
 	sums := make(map[string]string)
 	err := filepath.WalkDir(r.out, func(path string, d os.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
+		if err != nil || d.IsDir() || path == r.name(sumsName) {
 			return err
 		}
 		content, err := os.ReadFile(path)

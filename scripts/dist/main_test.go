@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -25,6 +26,52 @@ func TestPackageVersionsAreOrderedByTagsAndThenByTime(t *testing.T) {
 		if got := packageVersion(describe, when); got != want {
 			t.Errorf("packageVersion(%q) = %q, want %q", describe, got, want)
 		}
+	}
+}
+
+// TestADirectoryThatHoldsSomethingElseIsNotEmptied: it comes from a command line, such as that of make dist OUT=DIR.
+func TestADirectoryThatHoldsSomethingElseIsNotEmptied(t *testing.T) {
+	earlier := map[string]string{sumsName: "00  " + packageName + "_1.2.3_amd64.deb\n", packageName + "_1.2.3_amd64.deb": ""}
+	for name, c := range map[string]struct {
+		files   map[string]string
+		root    string // below the directory; empty: elsewhere
+		refused string
+	}{
+		"nothing":                     {},
+		"an earlier run":              {files: earlier},
+		"a run that was interrupted":  {files: map[string]string{sumsName: "", "half.deb": ""}},
+		"somebody's files":            {files: map[string]string{"thesis.tex": "all of it"}, refused: "no SHA256SUMS of an earlier run"},
+		"checksums of something else": {files: map[string]string{sumsName: "00  debian.iso\n", "debian.iso": ""}, refused: "no SHA256SUMS of an earlier run"},
+		"the tree":                    {files: earlier, root: ".", refused: "the tree is in it"},
+		"the tree further below":      {files: earlier, root: "src/tree", refused: "the tree is in it"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := release{root: t.TempDir(), out: t.TempDir()}
+			if c.root != "" {
+				r.root = filepath.Join(r.out, c.root)
+				if err := os.MkdirAll(r.root, 0o755); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for name, text := range c.files {
+				if err := os.WriteFile(r.name("%s", name), []byte(text), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			err := r.build(nil) // of no architecture
+			for name := range c.files {
+				if _, gone := os.Stat(r.name("%s", name)); c.refused != "" && gone != nil {
+					t.Errorf("%v, and it was refused", gone)
+				}
+			}
+			if c.refused == "" {
+				if r.empty() != nil { // what build has left
+					t.Error(r.empty())
+				}
+			} else if err == nil || !strings.Contains(err.Error(), c.refused) {
+				t.Errorf("error %v; want one that says %q", err, c.refused)
+			}
+		})
 	}
 }
 
