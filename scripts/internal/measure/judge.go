@@ -144,7 +144,8 @@ func (t *Table) judgeOne(b Bar, subject string, m Metric) Judgement {
 		t.holdToOthers(b, ours, m.Scale, hold)
 	case b.Worst:
 		if all := known(ours); len(all) > 0 {
-			hold(SpreadOf([]float64{slices.Max(all)}), "")
+			worst := slices.MaxFunc(all, func(x, y float64) int { return cmp.Compare(b.beyond(x, b.Bar), b.beyond(y, b.Bar)) })
+			hold(SpreadOf([]float64{worst}), "")
 		}
 	default:
 		hold(SpreadOf(known(ours)), "")

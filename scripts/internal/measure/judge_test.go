@@ -106,6 +106,24 @@ func TestAFigureIsComparedWithAnotherOfItsRound(t *testing.T) {
 	}
 }
 
+func TestTheWorstRoundIsTheOneFarthestBeyondTheBar(t *testing.T) {
+	for _, c := range []struct {
+		is    Relation
+		bar   float64
+		worst float64
+		want  Verdict
+	}{{AtMost, 8, 9, Missed}, {AtMost, 9, 9, Met}, {AtLeast, 3, 2, Missed}, {AtLeast, 2, 2, Met}, {Exactly, 5, 9, Missed}} {
+		table := NewTable("row", "", []Metric{Column("rate", "a second", 1)}, Subject{Name: "ours", Ours: true})
+		for _, rate := range []float64{9, 2, 5} {
+			table.Samples["ours"] = append(table.Samples["ours"], Sample{Values: map[string]float64{"rate": rate}})
+		}
+		table.Judge([]Bar{{Key: "rate", Is: c.is, Bar: c.bar, Worst: true}})
+		if j := table.Judged[0]; j.Found.Median != c.worst || j.Verdict != c.want {
+			t.Errorf("%v; want %v, %s", j, c.worst, c.want)
+		}
+	}
+}
+
 func TestWhatCannotBeComparedIsNotJudged(t *testing.T) {
 	nobody := judged([]Bar{{Key: "rate", To: "haproxy", Bar: 1}}, map[string]float64{"direct": 900, "ours": 96})
 	invalid := judged([]Bar{{Key: "rate", Bar: 100}}, map[string]float64{"ours": 96}, "something failed")

@@ -34,7 +34,7 @@ var columns = []measure.Metric{
 	measure.Column("stale", "commits by the one before, after the new leader's key", 1),
 }
 
-var bars = []measure.Bar{{Key: "stale"}}
+var bars = []measure.Bar{{Key: "stale", Worst: true}}
 
 // A kind says how an event is measured.
 type kind struct {

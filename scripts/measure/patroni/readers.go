@@ -37,7 +37,7 @@ var readerColumns = []measure.Metric{
 	measure.Column("readers", "clients", 1),
 }
 
-var readerBars = []measure.Bar{{Key: "given"}}
+var readerBars = []measure.Bar{{Key: "given", Worst: true}}
 
 var (
 	byReplicas = path{"replicas", measure.Subject{Name: "members of the role replica, checks each 500 ms", Ours: true}, 5006}

@@ -50,6 +50,12 @@ func TestAKubeProxyOfThisTreeHasTheFlagsThatItIsGiven(t *testing.T) {
 	}
 }
 
+func TestWhatMayNeverHappenIsMissedByOneRoundOfMany(t *testing.T) {
+	for _, r := range plainRows() {
+		measuretest.OneRoundOfMany(t, r.metrics, r.bars)
+	}
+}
+
 func TestVariants(t *testing.T) {
 	for _, c := range []struct {
 		text string

@@ -147,7 +147,7 @@ func plainRows() map[string]row {
 	connecting := withBars(bar{Key: "cpu", To: "haproxy", Bar: 1.00, Aim: 0.90})
 	leftBehind := []metric{column("began", "MB at first", 1e-6), column("first", "MB after", 1e-6), column("second", "MB after the second time", 1e-6), column("growth", "ratio of these", 1),
 		column("descriptors", "more descriptors", 1), column("goroutines", "more goroutines", 1), column("rate", "a second", 1)}
-	nothing := []bar{{Key: "growth", Bar: 1.05}, {Key: "descriptors", Bar: 0}, {Key: "goroutines", Bar: 0}}
+	nothing := []bar{{Key: "growth", Bar: 1.05}, {Key: "descriptors", Worst: true}, {Key: "goroutines", Worst: true}}
 	return map[string]row{
 		"connect-reset": {title: "connect, 64 B there and back, reset; 32 at a time", metrics: perOperation, bars: connecting, measure: connects(false), either: true},
 		"connect-fin":   {title: "connect, 64 B there and back, both sides finish; 32 at a time", metrics: perOperation, bars: connecting, measure: connects(true), either: true},
@@ -161,7 +161,7 @@ func plainRows() map[string]row {
 		"burst": {title: fmt.Sprintf("%d datagrams at once, from %d new clients; nothing is sent twice", burstClients*burstEach, burstClients), metrics: []metric{
 			column("answered", "answered", 1), column("drops", "dropped at its sockets", 1), column("own", "dropped by it", 1), column("elsewhere", "dropped at backends", 1), column("lost", "lost otherwise", 1),
 			column("cpu", "CPU us/answer", 1e6)}, takes: 3 * time.Second, fits: func(p *proxy) bool { return p.udp && !p.isDirect() }, measure: fireBurst,
-			bars: []bar{{Key: "drops", To: "nginx", Is: measure.NoMore}, {Key: "own", Bar: 0}}},
+			bars: []bar{{Key: "drops", To: "nginx", Is: measure.NoMore}, {Key: "own", Worst: true}}},
 		"effect": {title: "a change of endpoints while 32 connections saturate: first datagram to the new endpoint, after a bare watcher beside it saw the event",
 			metrics: []metric{column("behind50", "p50 ms", 1e3), column("behind99", "p99 ms", 1e3), column("put50", "after the put, p50 ms", 1e3), column("rate", "ops/s", 1), column("used", "% of the processors", 100)},
 			longer:  effectRounds, fits: ours, measure: effect,
