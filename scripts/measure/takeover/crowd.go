@@ -41,7 +41,7 @@ type crowd struct {
 	dialling atomic.Int32 // diallers that have no answer yet
 
 	answered  atomic.Int64 // newcomers and diallers
-	sessions  atomic.Int64 // that had an answer
+	sessions  atomic.Int64 // that were held
 	datagrams [2]atomic.Int64
 	elsewhere atomic.Int64
 
@@ -86,7 +86,6 @@ func (l *crowd) begin(ctx context.Context, host netip.Addr) (err error) {
 			conn := try.Get(net.Dial("udp4", netip.AddrPortFrom(host, l.bench.at.udp).String()))
 			l.work.Go(func() { l.ask(ctx, uint32(i), conn) })
 			l.work.Go(func() { l.listen(ctx, conn) })
-			context.AfterFunc(ctx, func() { conn.Close() })
 		}
 	}
 	return nil
@@ -226,26 +225,48 @@ func (l *crowd) ask(ctx context.Context, id uint32, conn net.Conn) {
 	}
 }
 
-// listen compares who answers a session. Every answer names the endpoint, and the port that it saw the proxy at.
+// A session is what its client knows of one: who answers it, and until when.
+type session struct {
+	by    string // the endpoint, and the port that it saw the proxy at
+	moved bool   // another one has answered
+	last  int32  // window of the latest answer
+}
+
+// answered notes an answer. It reports whether another one has answered before.
+func (s *session) answered(by string, window int32) (other bool) {
+	other = s.by != "" && by != s.by
+	s.by, s.moved, s.last = by, s.moved || other, window
+	return other
+}
+
+// heldUntil reports whether the session still has answers in the last window, all of them by the same.
+func (s *session) heldUntil(last int32) bool { return s.by != "" && !s.moved && s.last == last }
+
+// lastAnswers is how long answers may be on their way once nobody asks any more.
+const lastAnswers = time.Second
+
+// listen compares who answers a session.
 func (l *crowd) listen(ctx context.Context, conn net.Conn) {
-	var before string
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Now().Add(lastAnswers)) })() // fails if it is closed
+	var s session
+	defer func() {
+		if s.heldUntil(l.window.Load()) {
+			l.sessions.Add(1)
+		}
+	}()
 	for buf := make([]byte, 100); ; {
 		n, err := conn.Read(buf)
-		if ctx.Err() != nil {
+		switch {
+		case err != nil && ctx.Err() != nil:
 			return
-		}
-		if err != nil {
+		case err != nil:
 			l.faults.note("UDP session", err)
 			continue
 		}
-		by := string(buf[8:max(8, n)])
-		switch {
-		case before == "":
-			l.sessions.Add(1)
-		case by != before:
+		if s.answered(string(buf[min(8, n):n]), l.window.Load()) {
 			l.elsewhere.Add(1)
 		}
-		before = by
 		l.datagrams[1].Add(1)
 	}
 }

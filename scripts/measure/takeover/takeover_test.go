@@ -3,6 +3,7 @@
 package takeover
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net"
@@ -10,6 +11,7 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -44,6 +46,61 @@ func TestEveryBarIsOfAFigureThatIsMeasured(t *testing.T) {
 		if !keys[b.Key] {
 			t.Errorf("%+v: there is no such column", b)
 		}
+	}
+}
+
+func TestWhatMayNeverHappenIsMissedByOneRoundOfMany(t *testing.T) {
+	measuretest.OneRoundOfMany(t, columns, bars)
+}
+
+func TestASessionThatFallsSilentIsNotHeld(t *testing.T) {
+	const last = 6 // window, after two take-overs
+	for name, c := range map[string]struct {
+		answers map[int32]string // by window
+		want    int64
+	}{
+		"answered to the end":             {map[int32]string{2: "0 host:1", 4: "0 host:1", 6: "0 host:1"}, 1},
+		"silent since the last take-over": {map[int32]string{2: "0 host:1", 4: "0 host:1"}, 0},
+		"answered once":                   {map[int32]string{2: "0 host:1"}, 0},
+		"answered by another endpoint":    {map[int32]string{2: "0 host:1", 4: "1 host:1", 6: "1 host:1"}, 0},
+		"answered by another for a while": {map[int32]string{2: "0 host:1", 4: "0 host:2", 6: "0 host:1"}, 0},
+		"never answered":                  {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			endpoint, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer endpoint.Close()
+			conn, err := net.Dial("udp4", endpoint.LocalAddr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			var l crowd
+			l.work.Go(func() { l.listen(ctx, conn) })
+			for window := int32(1); window <= last; window++ {
+				l.window.Store(window)
+				by, ok := c.answers[window]
+				if !ok {
+					continue
+				}
+				before := l.datagrams[1].Load()
+				if _, err := endpoint.WriteTo(append(make([]byte, 8), by...), conn.LocalAddr()); err != nil {
+					t.Fatal(err)
+				}
+				for l.datagrams[1].Load() == before {
+					time.Sleep(time.Millisecond)
+				}
+			}
+			cancel()
+			l.work.Wait()
+			if got := l.sessions.Load(); got != c.want {
+				t.Errorf("%d sessions are held; want %d", got, c.want)
+			}
+		})
 	}
 }
 
