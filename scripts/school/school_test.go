@@ -82,11 +82,14 @@ func TestTheStagesOverFilesCanBeJudgedOverEtcd(t *testing.T) {
 	}
 }
 
-// tool returns the path of a program that tests need.
+// tool returns the path of a program that tests need. Where it is missing they are skipped, but with -school.whole, which asks for all of them.
 func tool(t *testing.T, name string) string {
 	t.Helper()
 	path, err := exec.LookPath(name)
-	if err != nil {
+	switch {
+	case err != nil && *whole:
+		t.Fatalf("%s is not installed: %v", name, err)
+	case err != nil:
 		t.Skipf("%s is not installed: %v", name, err)
 	}
 	if name == "python3" { // it may be a script that looks for a Python, and takes longer than that
@@ -95,6 +98,15 @@ func tool(t *testing.T, name string) string {
 		}
 	}
 	return path
+}
+
+func TestTheWholeSchoolIsNotJudgedWithoutItsTools(t *testing.T) {
+	t.Parallel()
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestTheReferencePassesEveryStage$", "-school.whole")
+	cmd.Env = append(os.Environ(), "PATH=")
+	if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "python3 is not installed") {
+		t.Errorf("%v, %s; want a failure for want of python3", err, out)
+	}
 }
 
 func explain(r result) string {

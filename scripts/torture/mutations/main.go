@@ -38,16 +38,13 @@ const patches = "scripts/torture/mutations/patches"
 // run has the torture look for some mutations of a tree.
 func run(root string, names []string, duration time.Duration, out io.Writer) (err error) {
 	defer try.Catch(&err)
-	all := try.Get(mutations(root))
+	all := try.Get(named(try.Get(mutations(root)), names))
 	dir := try.Get(os.MkdirTemp("", "mutations"))
 	defer os.RemoveAll(dir)
 	torture := filepath.Join(dir, "torture")
 	try.Do(build(root, torture, "./scripts/torture"))
 	missed := 0
 	for _, m := range all {
-		if len(names) > 0 && !slices.Contains(names, m.name) {
-			continue
-		}
 		overlay := try.Get(m.overlay(root, filepath.Join(dir, m.name)))
 		binary := filepath.Join(dir, m.name, "kube-proxy")
 		try.Do(build(root, binary, "-overlay="+overlay, "./cmd/kube-proxy"))
@@ -68,6 +65,26 @@ func run(root string, names []string, duration time.Duration, out io.Writer) (er
 		return fmt.Errorf("%d broken builds were taken for sound ones", missed)
 	}
 	return nil
+}
+
+// named returns those with the names, or all without one. None at all is an error, as a name is that nobody has: else nothing would be broken, and
+// nothing be found, and all be well.
+func named(all []mutation, names []string) ([]mutation, error) {
+	if len(all) == 0 {
+		return nil, fmt.Errorf("there is no patch in %s", patches)
+	}
+	if len(names) == 0 {
+		return all, nil
+	}
+	var some []mutation
+	for _, name := range names {
+		i := slices.IndexFunc(all, func(m mutation) bool { return m.name == name })
+		if i < 0 {
+			return nil, fmt.Errorf("there is no patch %q in %s", name, patches)
+		}
+		some = append(some, all[i])
+	}
+	return some, nil
 }
 
 // fault returns the first fault that the torture has printed; "": none.

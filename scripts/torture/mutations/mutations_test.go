@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"os"
 	"os/exec"
+	"strings"
 	"testing"
 )
 
@@ -47,6 +48,17 @@ func TestEachPatchChangesTheTreeOfToday(t *testing.T) {
 			if err1 != nil || err2 != nil || bytes.Equal(before, after) {
 				t.Errorf("%s does not change %s: %v, %v", m.name, from, err1, err2)
 			}
+		}
+	}
+}
+
+func TestARunWithoutAMutationIsAnError(t *testing.T) {
+	for _, c := range []struct {
+		root  string
+		names []string
+	}{{root, []string{"no-such-patch"}}, {t.TempDir(), nil}} {
+		if err := run(c.root, c.names, 0, new(bytes.Buffer)); err == nil || !strings.Contains(err.Error(), "there is no patch") {
+			t.Errorf("%q: error %v; want one that says that there is no patch", c.names, err)
 		}
 	}
 }
