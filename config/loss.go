@@ -27,3 +27,28 @@ func (l Loss) After(was, is int, now time.Time) Loss {
 	}
 	return l
 }
+
+// lossTold is for how long operators are told of a loss after which some services are left: it may have been meant.
+const lossTold = time.Hour
+
+// Missing is how many services are missing, of which is are left, while operators are to be told of the loss: 0 for no more.
+func (l Loss) Missing(is int, now time.Time) int {
+	if is > 0 && now.Sub(l.At) >= lossTold {
+		return 0
+	}
+	return max(l.Held-is, 0)
+}
+
+// Lost counts the services of which operators are to be told that sources have lost them: those of sources that hold none any more, and those of
+// sources that still hold some.
+func Lost(now time.Time, sources ...Source) (all, some int) {
+	for _, s := range sources {
+		switch st := s.Status(); st.Services {
+		case 0:
+			all += st.Loss.Missing(0, now)
+		default:
+			some += st.Loss.Missing(st.Services, now)
+		}
+	}
+	return all, some
+}

@@ -35,3 +35,26 @@ func TestALossIsThatMostServicesGoAtOnce(t *testing.T) {
 		}
 	}
 }
+
+// TestALossIsToldUntilServicesAreThere: without end while none is left, and for an hour while some are, for it may have been meant.
+func TestALossIsToldUntilServicesAreThere(t *testing.T) {
+	at := time.Unix(1000, 0)
+	for _, c := range []struct {
+		name      string
+		services  int
+		loss      Loss
+		after     time.Duration
+		all, some int
+	}{
+		{"nothing was lost", 0, Loss{}, 0, 0, 0},
+		{"all are gone", 0, Loss{at, 7}, time.Second, 7, 0},
+		{"all are gone for a day", 0, Loss{at, 7}, 24 * time.Hour, 7, 0},
+		{"some are left", 2, Loss{at, 7}, 59 * time.Minute, 0, 5},
+		{"some are left for an hour", 2, Loss{at, 7}, time.Hour, 0, 0},
+	} {
+		all, some := Lost(at.Add(c.after), fixed{status: Status{Services: c.services, Loss: c.loss}}, fixed{status: Status{Services: 3}})
+		if all != c.all || some != c.some {
+			t.Errorf("%s: %d services are lost without a rest, and %d with one; want %d and %d", c.name, all, some, c.all, c.some)
+		}
+	}
+}

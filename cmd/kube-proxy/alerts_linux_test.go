@@ -54,6 +54,7 @@ func TestEachAlertFiresUnderItsFault(t *testing.T) {
 	m.crowded(t)
 	m.idle(t)
 	m.lapsed(t)
+	m.lost(t)
 	m.unelected(t)
 	m.unrouted(t)
 	failTakeover := m.takeover(t)
@@ -222,6 +223,17 @@ func (m *monitored) lapsed(t *testing.T) {
 	start(t, nil, "-etcd_servers="+etcd, "-bind_address=127.0.0.1", "-healthz_bind_address=", "-metrics_bind_address="+address)
 	awaitPage(t, url+"/readyz", http.StatusOK, "ok")
 	lapse()
+}
+
+// lost are two nodes, of which one has lost all its services and one half of them.
+func (m *monitored) lost(t *testing.T) {
+	t.Helper()
+	for alert, part := range map[string]string{"KubeProxyServicesLost": registry.SpecsPrefix, "KubeProxyMostServicesLost": registry.SpecsPrefix + "shop"} {
+		dir := fourServices(t, proxytest.FreePort(t))
+		_, url := m.run(t, dir, []string{alert})
+		awaitPage(t, url+"/readyz", http.StatusOK, "ok")
+		moveAway(t, dir, part)
+	}
 }
 
 // unelected is a node with a service that follows the leader of a cluster that has none, and is paused.

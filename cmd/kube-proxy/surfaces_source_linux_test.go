@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -72,6 +74,20 @@ var sourceCases = []struct {
 		log:    "list services: the list has no end: ",
 	},
 	{
+		name:    "a directory loses all services",
+		stage:   func(t *testing.T, s *sourceStage) { s.fromFiles(t, registry.SpecsPrefix) },
+		page:    []string{"The directory of -registry_dir holds no service since ", ", and held 4 before; no port is open. Put the records back"},
+		metrics: map[string]float64{`kubeproxy_lost_services{left="none"}`: 4},
+		alerts:  []string{"KubeProxyServicesLost"},
+	},
+	{
+		name:    "a directory loses half of its services",
+		stage:   func(t *testing.T, s *sourceStage) { s.fromFiles(t, registry.SpecsPrefix+"shop") },
+		page:    []string{"The directory of -registry_dir lost services at once at ", ": 2 of 4 are missing. Put the records back"},
+		metrics: map[string]float64{`kubeproxy_lost_services{left="some"}`: 2},
+		alerts:  []string{"KubeProxyMostServicesLost"},
+	},
+	{
 		name: "the leases of all instances have ended", served: true, kept: 1,
 		stage: func(t *testing.T, s *sourceStage) {
 			var etcd string
@@ -98,7 +114,7 @@ func TestEverySurfaceSaysWhatASourceLacks(t *testing.T) {
 			h := aHand(t)
 			p := start(t, nil, append(s.args, "-bind_address=127.0.0.1", "-healthz_bind_address=", "-metrics_bind_address="+address, "-control="+h.path)...)
 			at := proxytest.On(s.port)
-			if c.served {
+			if c.served || s.fail != nil {
 				awaitPage(t, url+"/readyz", http.StatusOK, "ok")
 			}
 			if s.fail != nil {
@@ -119,7 +135,7 @@ func TestEverySurfaceSaysWhatASourceLacks(t *testing.T) {
 			if c.served {
 				proxytest.TalkTo(t, at).MustSay(t, "hello")
 			} else if proxytest.Listens(at) {
-				t.Error("a port is open, of a service that was not read")
+				t.Error("a port is open, of a service that no source holds")
 			}
 			if !slices.ContainsFunc(scraped(t, url), func(m sample) bool { return m.name == "kubeproxy_etcd_connected" && (m.value == 0) == c.away }) {
 				t.Errorf("kubeproxy_etcd_connected does not say that a source is away: %t", c.away)
@@ -158,6 +174,37 @@ func (s *sourceStage) fromAPIServer(t *testing.T, answer func(apitest.Exchange) 
 	t.Cleanup(server.Close)
 	t.Cleanup(server.CloseClientConnections)
 	s.args = []string{"-master=" + server.URL}
+}
+
+// fromFiles has the node read a directory with the service and three others, of which a part is moved away.
+func (s *sourceStage) fromFiles(t *testing.T, lost string) {
+	t.Helper()
+	dir := fourServices(t, s.port)
+	s.args, s.fail = []string{"-registry_dir=" + dir}, func() { moveAway(t, dir, lost) }
+}
+
+// fourServices makes a directory with two namespaces of two services each. Of those of namespace "shop" one is "web".
+func fourServices(t *testing.T, web uint16) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	at := proxytest.ServeTCP(t, "127.0.0.1:0", proxytest.Chat("web")).Addr.String()
+	for _, name := range []string{"shop/web", "shop/api", "bank/web", "bank/api"} {
+		port := web
+		if name != "shop/web" {
+			port = proxytest.FreePort(t)
+		}
+		writeRecord(t, dir, registry.SpecsPrefix+name, fmt.Sprintf(`{"port":%d}`, port))
+		writeRecord(t, dir, registry.EndpointsPrefix+name, endpointsRecord(filepath.Base(name), at))
+	}
+	return dir
+}
+
+// moveAway takes a part of a directory of records away, in one step.
+func moveAway(t *testing.T, dir, part string) {
+	t.Helper()
+	if err := os.Rename(filepath.Join(dir, part), filepath.Join(dir, "away")); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // lapsing starts an etcd with a service "web" whose instance has a lease, which lapse ends.

@@ -23,11 +23,12 @@ import (
 
 // A Node is where metrics are read.
 type Node struct {
-	Ready     func() error         // nil for yes
-	Live      func() error         // likewise
-	ConfigAge func() time.Duration // how old what is served may be
-	Stale     func() bool          // what is served is from the state file
-	Status    func() config.Status // of all sources taken together
+	Ready     func() error           // nil for yes
+	Live      func() error           // likewise
+	ConfigAge func() time.Duration   // how old what is served may be
+	Stale     func() bool            // what is served is from the state file
+	Status    func() config.Status   // of all sources taken together
+	Lost      func() (all, some int) // see [config.Lost]
 	Pending   func() config.Pending
 	Proxier   interface {
 		PortCounts() [2]proxy.PortCount
@@ -92,6 +93,7 @@ var (
 	divergences = counter("etcd_divergences_total", "Keys that a resync corrected without an event of the watch.")
 	objects     = gauge("objects", "Records in force.", "kind")
 	kept        = gauge("kept_services", "Services whose last endpoints stay in force although their leases have ended.")
+	lost        = gauge("lost_services", "Services that a source held before and that went at once, while the status page says so; left says whether it holds others.", "left")
 	rejected    = gauge("rejected_keys", "Keys whose newest value cannot be used, or that cannot be keys of records.")
 
 	electionHeld     = gauge("election_held", "1 while a name holds a key that elects endpoints, 0 while nobody does, or while etcd is away and the holder does not confirm that it is the primary (kube-proxy/patroni-stale=ask).", "key")
@@ -223,6 +225,9 @@ func (c collector) collectConfig(out sink) {
 	out.tell(objects, float64(st.Services), "service")
 	out.tell(objects, float64(st.Endpoints), "endpoints")
 	out.tell(kept, float64(st.Kept))
+	all, some := c.node.Lost()
+	out.tell(lost, float64(all), "none")
+	out.tell(lost, float64(some), "some")
 	out.tell(rejected, float64(st.Rejected))
 	out.elections(st.Elections)
 

@@ -464,6 +464,7 @@ func (o *Options) measured(h *health, proxier *proxy.Proxier, balancer *balance.
 		ConfigAge:       h.age,
 		Stale:           h.stale,
 		Status:          func() config.Status { return config.Total(o.Sources...) },
+		Lost:            func() (all, some int) { return config.Lost(time.Now(), o.Sources...) },
 		Pending:         h.pending,
 		Proxier:         proxier,
 		Checks:          balancer.Checker.Counts,

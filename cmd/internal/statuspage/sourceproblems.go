@@ -64,9 +64,6 @@ func (s *source) title() string {
 	return registry.Label(s.Name)
 }
 
-// lossShown is for how long the page names a loss after which some services are left: it may have been meant.
-const lossShown = time.Hour
-
 // losses are the sources that hold no services, or have just lost most of them.
 func (s *snapshot) losses() (all []problem) {
 	services, ready, closed := 0, len(s.sources) > 0, ""
@@ -77,14 +74,14 @@ func (s *snapshot) losses() (all []problem) {
 		services += from.Services
 		ready = ready && from.Ready
 		name, lost := from.title(), from.Loss
-		switch {
-		case lost.Held == 0:
+		switch missing := lost.Missing(from.Services, s.at); {
+		case missing == 0:
 		case from.Services == 0:
 			all = append(all, problem{Text: fmt.Sprintf("%s holds no service since %s, and held %s before%s. Put the records back; if this is meant, nothing has to be done.",
 				name, format.Clock(lost.At, s.at), format.Whole(lost.Held), closed)})
-		case s.at.Sub(lost.At) < lossShown:
+		default:
 			all = append(all, problem{Severity: changesFail, Text: fmt.Sprintf("%s lost services at once at %s: %s of %s are missing. Put the records back; if this is meant, the sentence goes after an hour.",
-				name, format.Clock(lost.At, s.at), format.Whole(lost.Held-from.Services), format.Whole(lost.Held))})
+				name, format.Clock(lost.At, s.at), format.Whole(missing), format.Whole(lost.Held))})
 		}
 	}
 	if ready && services == 0 && len(all) == 0 {
