@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"sigs.k8s.io/yaml"
+
+	"kubeproxy/proxy/traffic"
 )
 
 // A rule is one alert of docs/monitoring/alerts.yml.
@@ -145,6 +147,39 @@ func TestMonitoringNamesOnlyMetricsThatExist(t *testing.T) {
 		for _, p := range dashboard.Panels {
 			for _, target := range p.Targets {
 				check(file+": "+p.Title, target.Expr)
+			}
+		}
+	}
+}
+
+// TestMonitoringKnowsEachReasonForWhichClientsAreTurnedAway: the panel of the fleet shows each, and alerts fire for each that is a fault.
+func TestMonitoringKnowsEachReasonForWhichClientsAreTurnedAway(t *testing.T) {
+	var asMeant = []traffic.Reason{traffic.NoLocalEndpoint, traffic.SourceNotAllowed, traffic.Loop} // Loop is of UDP
+	selector := regexp.MustCompile(`kubeproxy_connections_ended_total\{[^}]*?reason=~\\?"([^"\\]*)`)
+	selects := func(text string, r traffic.Reason) bool {
+		return slices.ContainsFunc(selector.FindAllStringSubmatch(text, -1), func(m []string) bool {
+			return regexp.MustCompile("^(?:" + m[1] + ")$").MatchString(r.String())
+		})
+	}
+	panel, alerts := read(t, "monitoring/fleet.json"), read(t, "monitoring/alerts.yml")
+	for _, r := range traffic.Reasons() {
+		turnedAway := r >= traffic.FirstTurnedAway && r <= traffic.LastTurnedAway
+		if got := selects(panel, r); got != turnedAway {
+			t.Errorf("fleet.json shows clients that are turned away for %s: %t; want %t", r, got, turnedAway)
+		}
+		if got, want := selects(alerts, r), turnedAway && !slices.Contains(asMeant, r); got != want {
+			t.Errorf("an alert fires for %s: %t; want %t", r, got, want)
+		}
+	}
+	_, section, _ := strings.Cut(read(t, "troubleshooting.md"), "### KubeProxyServiceRefusesClients\n")
+	section, _, _ = strings.Cut(section, "\n### ")
+	for _, r := range rules(t) {
+		if r.Alert != "KubeProxyServiceRefusesClients" {
+			continue
+		}
+		for _, condition := range strings.Split(regexp.MustCompile(`"(.*)"`).FindStringSubmatch(r.Expr)[1], "|") {
+			if !strings.Contains(section, "`"+condition+"`") {
+				t.Errorf("the section of %s does not name %s", r.Alert, condition)
 			}
 		}
 	}
