@@ -370,8 +370,8 @@ func metricsNamed(t *testing.T) []string {
 	t.Helper()
 	var names []string
 	for _, file := range []string{"alerts.yml", "fleet.json", "service.json"} {
-		for _, expr := range regexp.MustCompile(`(?m)^ *"?expr"?: (.*)$`).FindAllStringSubmatch(monitoringFile(t, file), -1) {
-			names = append(names, regexp.MustCompile(`\b(?:kubeproxy|process)_\w+`).FindAllString(expr[1], -1)...)
+		for _, expr := range regexp.MustCompile(`(?m)^ *"?expr"?: (?:\|.*(?:\n {6}.*)+|.*)$`).FindAllString(monitoringFile(t, file), -1) {
+			names = append(names, regexp.MustCompile(`\b(?:kubeproxy|process)_\w+`).FindAllString(expr, -1)...)
 		}
 	}
 	slices.Sort(names)

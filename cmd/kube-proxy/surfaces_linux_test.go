@@ -269,8 +269,11 @@ func scraped(t *testing.T, url string) (all []sample) {
 	return all
 }
 
-// firing returns the alerts that would fire for a node that goes on as it is: those whose expression has one series and a number, or the
-// rate of counters that have counted. promtool tests the others, and how long it takes.
+// comparison is an expression of one series and a number, or of the rate of counters.
+var comparison = regexp.MustCompile(`^(?:sum by \([\w, ]+\) \( rate\()?(\w+)(\{.*?\})?(?:\[5m\]\))? (==|>) (\d+)$`)
+
+// firing returns the alerts that would fire for a node that goes on as it is: those for which a comparison holds, or one of several. Another one may
+// have to hold beside it, or must not. A rate is more than zero if its counter has counted. promtool tests the other alerts, and how long it takes.
 func firing(t *testing.T, url string) (names []string) {
 	t.Helper()
 	var file struct {
@@ -282,24 +285,34 @@ func firing(t *testing.T, url string) (names []string) {
 		t.Fatal(err)
 	}
 	samples := scraped(t, url)
-	expr := regexp.MustCompile(`^(?:sum by \([\w, ]+\) \(rate\()?(\w+)(\{.*?\})?(?:\[5m\]\)\))? (==|>) (\d+)$`)
+	holds := func(expr string) bool {
+		m := comparison.FindStringSubmatch(expr)
+		if m == nil {
+			t.Fatalf("%q is not understood", expr)
+		}
+		number, _ := strconv.ParseFloat(m[4], 64)
+		return slices.ContainsFunc(samples, func(s sample) bool {
+			return s.name == m[1] && s.matches(m[2]) && (m[3] == "==" && s.value == number || m[3] == ">" && s.value > number)
+		})
+	}
 	read := 0
 	for _, r := range file.Groups[0].Rules {
-		m := expr.FindStringSubmatch(r.Expr)
-		if m == nil {
-			continue
-		}
-		read++
-		number, _ := strconv.ParseFloat(m[4], 64)
-		for _, s := range samples {
-			if s.name == m[1] && s.matches(m[2]) && (m[3] == "==" && s.value == number || m[3] == ">" && s.value > number) {
-				names = append(names, r.Alert)
-				break
+		fires := false
+		for part := range strings.SplitSeq(strings.Join(strings.Fields(r.Expr), " "), " or ") {
+			part, except, _ := strings.Cut(part, " unless ")
+			part, also, _ := strings.Cut(part, " and ")
+			if !comparison.MatchString(part) {
+				continue
 			}
+			read++
+			fires = fires || holds(part) && (also == "" || holds(also)) && (except == "" || !holds(except))
+		}
+		if fires {
+			names = append(names, r.Alert)
 		}
 	}
 	if read < 15 {
-		t.Fatalf("only %d rules were understood", read)
+		t.Fatalf("only %d comparisons were understood", read)
 	}
 	slices.Sort(names)
 	return names
