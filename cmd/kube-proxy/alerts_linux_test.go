@@ -236,14 +236,18 @@ func (m *monitored) lost(t *testing.T) {
 	}
 }
 
-// unelected is a node with a service that follows the leader of a cluster that has none, and is paused.
+// unelected is a node with a service that follows the leader of a cluster that has none, and is paused, and with one of the replicas of another.
 func (m *monitored) unelected(t *testing.T) {
 	t.Helper()
 	s := newSite(t)
 	s.put(t, registry.SpecsPrefix+"pg", fmt.Sprintf(`{"kind":"Service","apiVersion":"v1beta1","id":"pg","port":%d,"annotations":{"kube-proxy/patroni":"pg","kube-proxy/patroni-role":"primary"}}`, proxytest.FreePort(t)))
 	s.put(t, "/service/pg/config", `{"ttl":30,"pause":true}`)
+	at := proxytest.ServeTCP(t, "127.0.0.1:0", proxytest.Chat("m1")).Addr
+	s.put(t, registry.SpecsPrefix+"read", fmt.Sprintf(`{"kind":"Service","apiVersion":"v1beta1","id":"read","port":%d,"annotations":{"kube-proxy/patroni":"well","kube-proxy/patroni-role":"replica"}}`, proxytest.FreePort(t)))
+	s.put(t, "/service/well/config", `{"ttl":30}`)
+	s.put(t, "/service/well/members/m1", fmt.Sprintf(`{"conn_url":"postgres://%s/postgres","state":"running","role":"replica"}`, at))
 	address, url := operatorsURL(t)
-	m.node(t, address, "KubeProxyNobodyElected", "KubeProxyClusterPaused")
+	m.node(t, address, "KubeProxyNobodyElected", "KubeProxyKeyNotHeld", "KubeProxyClusterPaused")
 	start(t, nil, "-etcd_servers="+s.etcd.URL(), "-bind_address=127.0.0.1", "-healthz_bind_address=", "-metrics_bind_address="+address, "-patroni=/service/")
 	awaitPage(t, url+"/readyz", http.StatusOK, "ok")
 }

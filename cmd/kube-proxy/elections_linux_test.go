@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -24,7 +25,8 @@ func TestAllPagesAgreeOnAKeyThatNobodyHolds(t *testing.T) {
 	h := controlled(t, s, "-holder_keys=/service/", "-metrics_bind_address="+address, "-healthz_bind_address=")
 	shows := func(held, changes int, holder, sentence string) {
 		t.Helper()
-		for _, want := range []string{fmt.Sprintf("kubeproxy_election_held{key=%q} %d\n", leader, held), fmt.Sprintf("kubeproxy_election_changes_total{key=%q} %d\n", leader, changes)} {
+		for _, want := range []string{fmt.Sprintf("kubeproxy_election_held{key=%q} %d\n", leader, held), fmt.Sprintf("kubeproxy_election_changes_total{key=%q} %d\n", leader, changes),
+			fmt.Sprintf("kubeproxy_election_unserved{key=%q} %d\n", leader, 1-held)} {
 			proxytest.Eventually(t, func() bool { _, text := see(t, url+"/metrics"); return strings.Contains(text, want) }, "/metrics has %s", want)
 		}
 		var z struct {
@@ -43,6 +45,9 @@ func TestAllPagesAgreeOnAKeyThatNobodyHolds(t *testing.T) {
 			_, text := see(t, url+"/")
 			return strings.Contains(text, sentence) && strings.Contains(text, `id="h-elections"`)
 		}, "the status page says %s", sentence)
+		if fires := slices.Contains(firing(t, url), "KubeProxyNobodyElected"); fires != (held == 0) {
+			t.Errorf("the alert of a key that nobody holds fires: %t", fires)
+		}
 		if held == 0 {
 			h.want("status", verbs.Problem, sentence)
 			h.want("status chat", verbs.Problem, sentence)

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -142,6 +143,9 @@ func TestEverySurfaceSaysWhatAnOperatorHasToFind(t *testing.T) {
 			want := port.Replace(c.page)
 			proxytest.Eventually(t, func() bool { return strings.Contains(verdictOf(t, url), want) }, "the page says %q; it says %q", want, verdictOf(t, url))
 			p.Stderr.Wait(t, port.Replace(c.log))
+			if fires, failed := slices.Contains(firing(t, url), "KubeProxyTakeoverFailed"), strings.Contains(want, "A reload failed"); fires != failed {
+				t.Errorf("the alert of a reload that failed fires: %t; want %t", fires, failed)
+			}
 			h.agrees(url)
 		})
 	}

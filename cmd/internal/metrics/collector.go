@@ -25,6 +25,7 @@ import (
 type Node struct {
 	Ready     func() error           // nil for yes
 	Live      func() error           // likewise
+	Drained   func() bool            // it is not ready because an operator has drained it
 	ConfigAge func() time.Duration   // how old what is served may be
 	Stale     func() bool            // what is served is from the state file
 	Status    func() config.Status   // of all sources taken together
@@ -38,11 +39,13 @@ type Node struct {
 		TurnTimes() traffic.TurnTimes
 		KernelStatus() *kernel.Status // nil: the kernel is to carry nothing
 	}
-	Rotations       func() []rotation.Status // endpoints in numbers, in no order
+	Rotations       func() []rotation.Status   // endpoints in numbers, in no order
+	ElectedBy       func(registry.Name) string // the key that elects the endpoints of a service, as elections name it; "": none does
 	Endpoints       func() []rotation.EndpointStatus
 	EndpointsOf     func(registry.Name) []rotation.EndpointStatus // the same of one service
 	Checks          func() checks.Counts                          // nil where endpoints are not checked
 	FailedTakeovers func() uint64
+	UpgradeFailure  func() (time.Time, error) // of the last reload; nil, as a function or as an error: it has not failed
 	Overrides       func() int
 	RoutesMissing   func() int    // ranges; nil where the node has none of addresses
 	RoutesRestored  func() uint64 // nil as well
@@ -82,6 +85,7 @@ func histogram(name, help string) family { return newFamily(prometheus.UntypedVa
 var (
 	ready       = gauge("ready", "1 if /readyz says so: the first state is in force, not too old, and nothing is being drained.")
 	live        = gauge("live", "1 if /livez says so: no event loop stands still, and no change has waited for a minute.")
+	drained     = gauge("node_drained", "1 while the node is not ready because an operator has drained it, and it works.")
 	configAge   = gauge("config_age_seconds", "Age of the served state; before the first state, time since the start.")
 	stale       = gauge("config_stale", "1 if the served state is that of -state_dir, because no source could be read since the start.")
 	revision    = gauge("etcd_revision", "Revision of etcd up to which changes were received; they are in force when none is pending.")
@@ -97,6 +101,7 @@ var (
 	rejected    = gauge("rejected_keys", "Keys whose newest value cannot be used, or that cannot be keys of records.")
 
 	electionHeld     = gauge("election_held", "1 while a name holds a key that elects endpoints, 0 while nobody does, or while etcd is away and the holder does not confirm that it is the primary (kube-proxy/patroni-stale=ask).", "key")
+	electionUnserved = gauge("election_unserved", "Services that follow a key that elects endpoints, and that have none.", "key")
 	electionChanges  = counter("election_changes_total", "Times that a key that elects endpoints got another holder, or none, since it was first read.", "key")
 	electionPaused   = gauge("election_paused", "1 while Patroni leaves the cluster of a key alone.", "key")
 	electionLeftOut  = gauge("election_left_out", "Replicas of the cluster of a key that are not given to readers, once for each service of replicas.", "key")
@@ -119,6 +124,7 @@ var (
 	restored  = counter("service_routes_restored_total", "Routes of -service_cidr that another program deleted, and that were made again.")
 
 	failedTakeovers = counter("takeovers_failed_total", "Successors that asked to take over and did not, also those refused at once: this process went on.")
+	reloadFailed    = gauge("reload_failed", "1 if the successor of the last reload did not take over: this process goes on with the flags and the program of before.")
 
 	pauses = counter("accept_pauses_total", "Pauses of TCP listeners after an accept that failed, or for lack of descriptors.")
 
@@ -178,8 +184,10 @@ func (c collector) Describe(descs chan<- *prometheus.Desc) {
 // Collect implements [prometheus.Collector].
 func (c collector) Collect(metrics chan<- prometheus.Metric) {
 	out := sink(metrics)
-	c.collectConfig(out)
+	st := c.node.Status()
+	c.collectConfig(out, st)
 	c.collectPorts(out)
+	unserved := make(map[string]map[registry.Name]bool) // by the key that elects their endpoints
 	rotations := make(map[registry.PortKey]rotation.Status)
 	for _, r := range c.node.Rotations() {
 		rotations[r.Service] = r
@@ -188,6 +196,9 @@ func (c collector) Collect(metrics chan<- prometheus.Metric) {
 		if r, ok := rotations[t.Service]; ok {
 			out.rotation(r)
 			delete(rotations, t.Service) // a service may have one name for a port of each protocol
+			if r.Endpoints == 0 && len(st.Elections) > 0 {
+				addTo(unserved, c.node.ElectedBy(t.Service.Name), t.Service.Name)
+			}
 		}
 		if t.Protocol == registry.UDP {
 			out.udp(t)
@@ -195,6 +206,7 @@ func (c collector) Collect(metrics chan<- prometheus.Metric) {
 			out.tcp(t)
 		}
 	}
+	out.elections(st.Elections, unserved)
 	c.endpoints(out)
 	if c.node.Checks != nil {
 		out.checks(c.node.Checks())
@@ -207,10 +219,18 @@ func (c collector) Collect(metrics chan<- prometheus.Metric) {
 	out.tell(linesHeld, float64(lograte.Held()))
 }
 
-func (c collector) collectConfig(out sink) {
-	st := c.node.Status()
+// addTo adds a name to the set of a key.
+func addTo(sets map[string]map[registry.Name]bool, key string, name registry.Name) {
+	if sets[key] == nil {
+		sets[key] = make(map[registry.Name]bool)
+	}
+	sets[key][name] = true
+}
+
+func (c collector) collectConfig(out sink, st config.Status) {
 	out.tell(ready, truth(c.node.Ready() == nil))
 	out.tell(live, truth(c.node.Live() == nil))
+	out.tell(drained, truth(c.node.Drained()))
 	out.tell(configAge, c.node.ConfigAge().Seconds())
 	out.tell(stale, truth(c.node.Stale()))
 	out.tell(revision, float64(st.Revision))
@@ -229,7 +249,6 @@ func (c collector) collectConfig(out sink) {
 	out.tell(lost, float64(all), "none")
 	out.tell(lost, float64(some), "some")
 	out.tell(rejected, float64(st.Rejected))
-	out.elections(st.Elections)
 
 	pending := c.node.Pending()
 	out.tell(servicesPending, float64(pending.Services))
@@ -258,6 +277,7 @@ func (c collector) collectPorts(out sink) {
 		out.tell(restored, float64(c.node.RoutesRestored()))
 	}
 	out.tell(failedTakeovers, float64(c.node.FailedTakeovers()))
+	out.tell(reloadFailed, truth(c.reloadFailed()))
 	out.tell(pauses, float64(c.node.Proxier.AcceptPauses()))
 	out.turns(c.node.Proxier.TurnTimes())
 	for _, l := range c.node.Proxier.Limits() {
@@ -266,9 +286,17 @@ func (c collector) collectPorts(out sink) {
 	}
 }
 
+func (c collector) reloadFailed() bool {
+	if c.node.UpgradeFailure == nil {
+		return false
+	}
+	_, err := c.node.UpgradeFailure()
+	return err != nil
+}
+
 // elections tells of the keys that elect endpoints. Two may be shown alike: one that is followed by itself and as the leader of a cluster, of which the
 // cluster comes first and says more; or long ones. The first is told of.
-func (s sink) elections(all []config.Election) {
+func (s sink) elections(all []config.Election, unserved map[string]map[registry.Name]bool) {
 	told := make(map[string]bool)
 	for i := range all {
 		e := &all[i]
@@ -278,6 +306,7 @@ func (s sink) elections(all []config.Election) {
 		}
 		told[key] = true
 		s.tell(electionHeld, truth(e.HasHolder()), key)
+		s.tell(electionUnserved, float64(len(unserved[e.Key])), key)
 		s.tell(electionChanges, float64(e.Count), key)
 		s.tell(electionPaused, truth(e.Paused), key)
 		s.tell(electionLeftOut, float64(e.LeftOut), key)

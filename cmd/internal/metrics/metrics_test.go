@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -81,6 +82,9 @@ func (s *site) watchChosen(choice Choice) *Metrics {
 		Proxier:         s,
 		Rotations:       func() []rotation.Status { return s.rotations },
 		FailedTakeovers: func() uint64 { return 3 },
+		UpgradeFailure:  func() (time.Time, error) { return time.Now(), errors.New("it ended") },
+		Drained:         func() bool { return true },
+		ElectedBy:       func(registry.Name) string { return "/lock" },
 		RoutesMissing:   func() int { return 1 },
 		RoutesRestored:  func() uint64 { return 12 },
 		Overrides:       func() int { return 2 },
@@ -130,6 +134,10 @@ func busySite() *site {
 		}
 		s.totals = append(s.totals, t)
 		s.rotations = append(s.rotations, rotation.Status{Service: t.Service, Endpoints: 5, Failing: 2, Condition: health.ChecksFail, Near: 2, Spilling: true, Zones: [2]uint64{40, 2}})
+	}
+	for _, port := range []string{"a", "b"} { // of one service, whose key nobody holds
+		s.totals = append(s.totals, traffic.Totals{Service: key("locked", port)})
+		s.rotations = append(s.rotations, rotation.Status{Service: key("locked", port), Condition: health.NoEndpoints})
 	}
 	return s
 }
@@ -231,6 +239,8 @@ func TestWhatIsToldIsWhatHappened(t *testing.T) {
 		`kubeproxy_service_endpoints_failing{port_name="p",service="default/dns"} 2`,
 		`kubeproxy_service_condition{condition="checks_fail",port_name="p",service="default/dns"} 1`,
 		`kubeproxy_takeovers_failed_total 3`,
+		`kubeproxy_reload_failed 1`,
+		`kubeproxy_node_drained 1`,
 		`kubeproxy_overrides 2`,
 		`kubeproxy_service_routes_missing 1`,
 		`kubeproxy_service_routes_restored_total 12`,
@@ -242,6 +252,8 @@ func TestWhatIsToldIsWhatHappened(t *testing.T) {
 		`kubeproxy_election_changes_total{key="/service/pg/leader"} 14`,
 		`kubeproxy_election_paused{key="/service/pg/leader"} 1`,
 		`kubeproxy_election_paused{key="/lock"} 0`,
+		`kubeproxy_election_unserved{key="/lock"} 1`,
+		`kubeproxy_election_unserved{key="/asked/leader"} 0`,
 		`kubeproxy_election_left_out{key="/service/pg/leader"} 3`,
 		`kubeproxy_election_rejected{key="/service/pg/leader"} 2`,
 		`kubeproxy_objects{kind="endpoints"} 7`,

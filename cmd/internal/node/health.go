@@ -157,6 +157,12 @@ func (h *health) ready() (notes []string, err error) {
 	return notes, nil
 }
 
+// onlyDrained reports whether an operator's word is what makes a node not ready that works.
+func (h *health) onlyDrained() bool {
+	_, err := h.ready()
+	return err == errDrained && h.live() == nil
+}
+
 // inForce returns the revision up to which the first source was merged, and whether all of that is in force. A batch that is just being taken up
 // is missed: who relies on the answer asks twice.
 func (h *health) inForce() (revision int64, all bool) {

@@ -136,6 +136,9 @@ func TestWhatIsWrongWithANode(t *testing.T) {
 		{"stopping, and a loop stands still", func(p *patient) { p.stalls = errors.New("loop 0 stands still: so it is"); p.stop() }, "ok, draining, draining"},
 		{"leaving", func(p *patient) { p.leave() }, "ok, leaving, leaving"},
 		{"drained by an operator", func(p *patient) { p.drained = true }, "ok, drained by an operator, drained by an operator"},
+		{"drained by an operator, and a loop stands still", func(p *patient) { p.stalls, p.drained = errors.New("loop 0 stands still: so it is"), true },
+			"loop 0 stands still, drained by an operator, drained by an operator"},
+		{"drained by an operator, and told to stop", func(p *patient) { p.drained = true; p.leave() }, "ok, leaving, leaving"},
 		{"leaving, and a loop stands still", func(p *patient) { p.stalls = errors.New("loop 0 stands still: so it is"); p.leave() }, "loop 0 stands still, leaving, leaving"},
 		{"stopping", func(p *patient) { p.stop() }, "ok, draining, draining"},
 		{"stopping for long, with changes that nobody applies any more", func(p *patient) {
@@ -157,6 +160,9 @@ func TestWhatIsWrongWithANode(t *testing.T) {
 				tt.ail(p)
 				if got := p.words(); got != tt.want {
 					t.Errorf("got %s; want %s", got, tt.want)
+				}
+				if got, want := p.onlyDrained(), tt.name == "drained by an operator"; got != want {
+					t.Errorf("it is not ready only because an operator has drained it: %t; want %t", got, want)
 				}
 			})
 		})

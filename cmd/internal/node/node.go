@@ -22,6 +22,7 @@ import (
 	"kubeproxy/cmd/internal/metrics"
 	"kubeproxy/cmd/internal/operators"
 	"kubeproxy/cmd/internal/statuspage"
+	"kubeproxy/cmd/internal/statuspage/elections"
 	"kubeproxy/cmd/internal/statuspage/recent"
 	"kubeproxy/config"
 	"kubeproxy/config/statefile"
@@ -461,6 +462,7 @@ func (o *Options) measured(h *health, proxier *proxy.Proxier, balancer *balance.
 			return err
 		},
 		Live:            h.live,
+		Drained:         h.onlyDrained,
 		ConfigAge:       h.age,
 		Stale:           h.stale,
 		Status:          func() config.Status { return config.Total(o.Sources...) },
@@ -470,6 +472,8 @@ func (o *Options) measured(h *health, proxier *proxy.Proxier, balancer *balance.
 		Checks:          balancer.Checker.Counts,
 		Rotations:       balancer.RotationStatus,
 		FailedTakeovers: line.failures.Load,
+		UpgradeFailure:  o.UpgradeFailure,
+		ElectedBy:       func(name registry.Name) string { return elections.KeyOf(proxier.Service(name)) },
 		Overrides:       func() int { return len(balancer.Overrides()) },
 	}
 	if len(o.Proxy.ServiceRanges) > 0 {
