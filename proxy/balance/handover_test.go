@@ -139,8 +139,8 @@ func TestASuccessorGoesOnFromWhatChecksHaveFound(t *testing.T) {
 			lb.SetService(web, service)
 			return lb
 		}
-		standings := func(lb *LoadBalancerRR) map[registry.Addr]rotation.Standing {
-			all := make(map[registry.Addr]rotation.Standing)
+		standings := func(lb *LoadBalancerRR) map[registry.Addr]health.Standing {
+			all := make(map[registry.Addr]health.Standing)
 			for addr, standing := range lb.find(key).Standings(registry.TCP, netip.Addr{}) {
 				all[addr] = standing
 			}
@@ -170,8 +170,8 @@ func TestASuccessorGoesOnFromWhatChecksHaveFound(t *testing.T) {
 		time.Sleep(10*time.Minute + time.Second)
 		stop()
 		<-done
-		want := map[registry.Addr]rotation.Standing{
-			addr(well): rotation.Sound, addr(ill): rotation.Failing, addr(doubtful): rotation.Doubtful, addr(back): rotation.Unsettled,
+		want := map[registry.Addr]health.Standing{
+			addr(well): health.Sound, addr(ill): health.Failing, addr(doubtful): health.Doubtful, addr(back): health.Unsettled,
 		}
 		if got := standings(old); !maps.Equal(got, want) {
 			t.Fatalf("the standings are %v; want %v", got, want)
@@ -204,7 +204,7 @@ func TestASuccessorGoesOnFromWhatChecksHaveFound(t *testing.T) {
 			t.Error("an address is unknown to the successor")
 		}
 		for addr, standing := range standings(other) {
-			if standing != rotation.Awaited {
+			if standing != health.Awaited {
 				t.Errorf("%v has standing %v by another question; want it awaited", addr, standing)
 			}
 		}
@@ -233,8 +233,8 @@ func TestTheStandingOfAnEndpointSaysThatItsChecksAreOverdue(t *testing.T) {
 		defer func() { stop(); <-done }()
 		for _, c := range []struct {
 			none bool
-			want rotation.Standing
-		}{{false, rotation.Sound}, {true, rotation.Overdue}, {false, rotation.Sound}} {
+			want health.Standing
+		}{{false, health.Sound}, {true, health.Overdue}, {false, health.Sound}} {
 			descriptors.none.Store(c.none)
 			before := changed.Load()
 			time.Sleep(time.Minute)
@@ -276,11 +276,11 @@ func TestTheStandingOfAnEndpointSaysThatItHasAWeight(t *testing.T) {
 		defer func() { stop(); <-done }()
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		var got []rotation.Standing
+		var got []health.Standing
 		for _, standing := range r.Standings(registry.TCP, netip.Addr{}) {
 			got = append(got, standing)
 		}
-		if want := []rotation.Standing{rotation.Sound, rotation.Weighted, rotation.Weighted, rotation.Failing}; !slices.Equal(got, want) {
+		if want := []health.Standing{health.Sound, health.Weighted, health.Weighted, health.Failing}; !slices.Equal(got, want) {
 			t.Errorf("the standings are %v; want %v", got, want)
 		}
 	})

@@ -4,7 +4,7 @@ import (
 	"iter"
 	"net/netip"
 
-	"kubeproxy/proxy/balance/rotation"
+	"kubeproxy/proxy/balance/health"
 	"kubeproxy/proxy/removal"
 	"kubeproxy/registry"
 	"kubeproxy/registry/patroni"
@@ -25,7 +25,7 @@ type Node struct {
 }
 
 // Judge returns the endpoints that the kernel may give to clients of a port, and Carried; or none, and why not. It changes nothing.
-func (n *Node) Judge(id registry.ListenerID, terms *registry.Terms, endpoints iter.Seq2[registry.Addr, rotation.Standing]) ([]netip.AddrPort, Reason) {
+func (n *Node) Judge(id registry.ListenerID, terms *registry.Terms, endpoints iter.Seq2[registry.Addr, health.Standing]) ([]netip.AddrPort, Reason) {
 	protocol := id.Protocol
 	switch {
 	case id.Addr.IsLoopback(), id.Addr.IsLinkLocalUnicast():
@@ -41,7 +41,7 @@ func (n *Node) Judge(id registry.ListenerID, terms *registry.Terms, endpoints it
 		if reason = n.examine(protocol, addr, standing); reason != Carried {
 			return nil, reason
 		}
-		if standing == rotation.Failing {
+		if standing == health.Failing {
 			continue
 		}
 		if usable = append(usable, netip.AddrPortFrom(addr.IP.Addr().Unmap(), addr.IP.Port())); len(usable) > maxEndpoints {
@@ -66,13 +66,13 @@ func (n *Node) Judge(id registry.ListenerID, terms *registry.Terms, endpoints it
 // Stay returns the endpoints of a port to which UDP flows go on that the kernel carries already, of those that has says may have some. Nothing
 // speaks against such an endpoint, or at worst some checks were not answered, whatever keeps the kernel from carrying new flows: to delete
 // a flow costs the replies that are on their way.
-func (n *Node) Stay(terms *registry.Terms, endpoints iter.Seq2[registry.Addr, rotation.Standing], has func(netip.AddrPort) bool) (stay []netip.AddrPort) {
+func (n *Node) Stay(terms *registry.Terms, endpoints iter.Seq2[registry.Addr, health.Standing], has func(netip.AddrPort) bool) (stay []netip.AddrPort) {
 	if !n.keeps(terms) || n.Bound[registry.UDP] {
 		return nil
 	}
 	for addr, standing := range endpoints {
 		switch standing {
-		case rotation.Awaited, rotation.Sound, rotation.Overdue, rotation.Doubtful, rotation.Weighted:
+		case health.Awaited, health.Sound, health.Overdue, health.Doubtful, health.Weighted:
 			at := netip.AddrPortFrom(addr.IP.Addr().Unmap(), addr.IP.Port())
 			if n.examine(registry.UDP, addr, standing) == Address || n.Forwards[familyOf([]netip.AddrPort{at})] != nil || !has(at) {
 				continue
@@ -107,20 +107,20 @@ func (n *Node) keeps(terms *registry.Terms) bool {
 }
 
 // examine returns why an endpoint keeps the kernel from carrying its port; Carried: it does not.
-func (n *Node) examine(protocol registry.Protocol, addr registry.Addr, standing rotation.Standing) Reason {
+func (n *Node) examine(protocol registry.Protocol, addr registry.Addr, standing health.Standing) Reason {
 	ip := addr.IP.Addr().Unmap()
 	switch {
 	case addr.Host != "" || ip.IsLoopback() || ip.IsLinkLocalUnicast() || n.Refuse(protocol, netip.AddrPortFrom(ip, addr.IP.Port())) != nil:
 		return Address
-	case standing == rotation.Weighted:
+	case standing == health.Weighted:
 		return Terms
-	case standing == rotation.Unchecked:
+	case standing == health.Unchecked:
 		return NotChecked
-	case standing == rotation.Awaited:
+	case standing == health.Awaited:
 		return NotCheckedYet
-	case standing == rotation.Overdue:
+	case standing == health.Overdue:
 		return Overdue
-	case standing == rotation.Doubtful || standing == rotation.Unsettled:
+	case standing == health.Doubtful || standing == health.Unsettled:
 		return InDoubt
 	}
 	return Carried

@@ -9,18 +9,18 @@ import (
 	"testing"
 	"time"
 
-	"kubeproxy/proxy/balance/rotation"
+	"kubeproxy/proxy/balance/health"
 	"kubeproxy/registry"
 )
 
 // A standing is an endpoint and what is known of it.
 type standing struct {
 	addr string // or the name of a host, without a port
-	is   rotation.Standing
+	is   health.Standing
 }
 
-func standings(all ...standing) iter.Seq2[registry.Addr, rotation.Standing] {
-	return func(yield func(registry.Addr, rotation.Standing) bool) {
+func standings(all ...standing) iter.Seq2[registry.Addr, health.Standing] {
+	return func(yield func(registry.Addr, health.Standing) bool) {
 		for _, s := range all {
 			addr := registry.Addr{Host: s.addr}
 			if ip, err := netip.ParseAddrPort(s.addr); err == nil {
@@ -35,7 +35,7 @@ func standings(all ...standing) iter.Seq2[registry.Addr, rotation.Standing] {
 
 func sound(addrs ...string) (all []standing) {
 	for _, a := range addrs {
-		all = append(all, standing{a, rotation.Sound})
+		all = append(all, standing{a, health.Sound})
 	}
 	return all
 }
@@ -76,15 +76,15 @@ func TestAPortIsCarriedOnlyWhereTheKernelCanDoWhatItWants(t *testing.T) {
 		{name: "two sound endpoints", endpoints: sound("10.0.0.1:80", "10.0.0.2:81"), carried: []string{"10.0.0.1:80", "10.0.0.2:81"}},
 		{name: "checks are no hindrance", terms: registry.Terms{Checks: checked, Balance: registry.RoundRobin}, endpoints: sound("10.0.0.1:80"), carried: []string{"10.0.0.1:80"}},
 		{name: "IPv6", endpoints: sound("[fd00::1]:80"), carried: []string{"[fd00::1]:80"}},
-		{name: "an endpoint whose checks fail is left out", endpoints: append(sound("10.0.0.1:80"), standing{"10.0.0.2:80", rotation.Failing}), carried: []string{"10.0.0.1:80"}},
-		{name: "all checks fail", endpoints: []standing{{"10.0.0.2:80", rotation.Failing}}, want: NoEndpoints},
+		{name: "an endpoint whose checks fail is left out", endpoints: append(sound("10.0.0.1:80"), standing{"10.0.0.2:80", health.Failing}), carried: []string{"10.0.0.1:80"}},
+		{name: "all checks fail", endpoints: []standing{{"10.0.0.2:80", health.Failing}}, want: NoEndpoints},
 		{name: "no endpoints", want: NoEndpoints},
-		{name: "one is not checked", endpoints: append(sound("10.0.0.1:80"), standing{"10.0.0.2:80", rotation.Unchecked}), want: NotChecked},
-		{name: "one was not checked yet", endpoints: append(sound("10.0.0.1:80"), standing{"10.0.0.2:80", rotation.Awaited}), want: NotCheckedYet},
-		{name: "the checks of one are overdue", endpoints: append(sound("10.0.0.1:80"), standing{"10.0.0.2:80", rotation.Overdue}), want: Overdue},
-		{name: "one is in doubt", endpoints: append(sound("10.0.0.1:80"), standing{"10.0.0.2:80", rotation.Doubtful}), want: InDoubt},
-		{name: "one has refused", endpoints: append(sound("10.0.0.1:80"), standing{"10.0.0.2:80", rotation.Unsettled}), want: InDoubt},
-		{name: "a weight", endpoints: append(sound("10.0.0.1:80"), standing{"10.0.0.2:80", rotation.Weighted}), want: Terms},
+		{name: "one is not checked", endpoints: append(sound("10.0.0.1:80"), standing{"10.0.0.2:80", health.Unchecked}), want: NotChecked},
+		{name: "one was not checked yet", endpoints: append(sound("10.0.0.1:80"), standing{"10.0.0.2:80", health.Awaited}), want: NotCheckedYet},
+		{name: "the checks of one are overdue", endpoints: append(sound("10.0.0.1:80"), standing{"10.0.0.2:80", health.Overdue}), want: Overdue},
+		{name: "one is in doubt", endpoints: append(sound("10.0.0.1:80"), standing{"10.0.0.2:80", health.Doubtful}), want: InDoubt},
+		{name: "one has refused", endpoints: append(sound("10.0.0.1:80"), standing{"10.0.0.2:80", health.Unsettled}), want: InDoubt},
+		{name: "a weight", endpoints: append(sound("10.0.0.1:80"), standing{"10.0.0.2:80", health.Weighted}), want: Terms},
 		{name: "a host name", endpoints: sound("web.example"), want: Address},
 		{name: "the loopback", endpoints: sound("127.0.0.1:80"), want: Address},
 		{name: "the loopback of IPv6", endpoints: sound("[::1]:80"), want: Address},
@@ -129,24 +129,24 @@ func TestAPortIsCarriedOnlyWhereTheKernelCanDoWhatItWants(t *testing.T) {
 }
 
 func TestUDPFlowsGoOnToEndpointsThatNothingSpeaksAgainst(t *testing.T) {
-	others := []standing{{"10.0.0.2:53", rotation.Unsettled}, {"10.0.0.3:53", rotation.Failing}, {"10.0.0.4:53", rotation.Unchecked},
-		{"10.0.0.99:53", rotation.Sound}, {"web.example", rotation.Sound}, {"10.0.0.6:53", rotation.Sound}}
+	others := []standing{{"10.0.0.2:53", health.Unsettled}, {"10.0.0.3:53", health.Failing}, {"10.0.0.4:53", health.Unchecked},
+		{"10.0.0.99:53", health.Sound}, {"web.example", health.Sound}, {"10.0.0.6:53", health.Sound}}
 	has := func(e netip.AddrPort) bool { return e != netip.MustParseAddrPort("10.0.0.6:53") }
 	for _, c := range []struct {
 		name  string
-		is    rotation.Standing
+		is    health.Standing
 		node  func(*Node)
 		terms registry.Terms
 		goOn  bool
 	}{
-		{name: "sound", is: rotation.Sound, goOn: true},
-		{name: "its checks are overdue", is: rotation.Overdue, goOn: true},
-		{name: "a check was not answered", is: rotation.Doubtful, goOn: true},
-		{name: "it is asked another question from now on", is: rotation.Awaited, goOn: true},
-		{name: "it gets another share of clients", is: rotation.Weighted, goOn: true},
-		{name: "its service wants what the kernel cannot do", is: rotation.Sound, terms: registry.Terms{SourceRanges: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}},
-		{name: "a limit of sessions", is: rotation.Sound, node: func(n *Node) { n.Bound[registry.UDP] = true }},
-		{name: "no forwarding", is: rotation.Sound, node: func(n *Node) { n.Forwards[0] = errors.New("not forwarded") }},
+		{name: "sound", is: health.Sound, goOn: true},
+		{name: "its checks are overdue", is: health.Overdue, goOn: true},
+		{name: "a check was not answered", is: health.Doubtful, goOn: true},
+		{name: "it is asked another question from now on", is: health.Awaited, goOn: true},
+		{name: "it gets another share of clients", is: health.Weighted, goOn: true},
+		{name: "its service wants what the kernel cannot do", is: health.Sound, terms: registry.Terms{SourceRanges: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}},
+		{name: "a limit of sessions", is: health.Sound, node: func(n *Node) { n.Bound[registry.UDP] = true }},
+		{name: "no forwarding", is: health.Sound, node: func(n *Node) { n.Forwards[0] = errors.New("not forwarded") }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			n := anywhere()

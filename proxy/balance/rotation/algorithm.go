@@ -15,10 +15,8 @@ func (t *tier) draw(by registry.Balance, protocol registry.Protocol, client uint
 	case by == registry.SourceAddress:
 		ring := t.hashRing()
 		return t.endpoints[ring.At(ring.Find(client))]
-	case t.shares != nil:
-		return t.endpoints[t.shares.Turn(t.cursor.Add(1)-1)]
 	}
-	return t.endpoints[(t.cursor.Add(1)-1)%uint64(len(t.endpoints))]
+	return t.endpoints[t.turn(t.cursor.Add(1)-1)]
 }
 
 // fewEndpoints is up to how many endpoints leastLoaded compares all.
@@ -46,13 +44,8 @@ func (t *tier) leastLoaded(protocol registry.Protocol) *Endpoint {
 // leastOfAll compares all endpoints, and begins with the one whose turn it is.
 func (t *tier) leastOfAll(protocol registry.Protocol) *Endpoint {
 	n := len(t.endpoints)
-	turn := t.cursor.Add(1) - 1
-	at := int(turn % uint64(n))
-	if t.shares != nil {
-		at = t.shares.Turn(turn)
-	}
-	best := at
-	least := t.endpoints[best].load(protocol)
+	at := t.turn(t.cursor.Add(1) - 1)
+	best, least := at, t.endpoints[at].load(protocol)
 	for range n - 1 {
 		if at++; at == n {
 			at = 0

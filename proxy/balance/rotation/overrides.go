@@ -30,10 +30,7 @@ func weightsInForce(addrs registry.Addrs, record registry.Weights, overrides map
 		return weights
 	}
 	if weights == nil {
-		weights = make([]int, addrs.Len())
-		for i := range weights {
-			weights[i] = 1
-		}
+		weights = slices.Repeat([]int{1}, addrs.Len())
 	}
 	i := 0
 	for addr := range addrs.All() {

@@ -98,8 +98,8 @@ func (r *Rotation) EndpointStatus() (each iter.Seq[EndpointStatus], n, next int)
 	if n = set.len(); set.isAsleep() {
 		next = int(set.start)
 	} else if n > 0 {
-		first := set.seenBy(0).tiers
-		next = slices.Index(set.endpoints, first[0].endpoints[first[0].turn()])
+		first := set.seenBy(0).tiers[0]
+		next = slices.Index(set.endpoints, first.endpoints[first.turn(first.cursor.Load())])
 	}
 	return func(yield func(EndpointStatus) bool) {
 		for _, e := range set.endpoints {
@@ -109,11 +109,10 @@ func (r *Rotation) EndpointStatus() (each iter.Seq[EndpointStatus], n, next int)
 		}
 		i, weights := 0, set.weights.Of(set.addrs)
 		for addr := range set.addrs.All() { // of a set that sleeps: it has had no client
-			one := EndpointStatus{Service: r.Key, Addr: addr, Weight: 1}
+			one := EndpointStatus{Service: r.Key, Addr: addr, Weight: 1, Place: set.places.At(i)}
 			if weights != nil {
 				one.Weight = weights[i]
 			}
-			one.Place = set.places.At(i)
 			if i++; !yield(one) {
 				return
 			}

@@ -35,12 +35,12 @@ func (t *tier) has(e *Endpoint, at int) bool {
 	return at >= 0 && at < len(t.endpoints) && t.endpoints[at] == e
 }
 
-// turn returns the position of the endpoint whose turn it is.
-func (t *tier) turn() int {
+// turn returns the position of the endpoint whose turn it is when the cursor is at n.
+func (t *tier) turn(n uint64) int {
 	if t.shares != nil {
-		return t.shares.Turn(t.cursor.Load())
+		return t.shares.Turn(n)
 	}
-	return int(t.cursor.Load() % uint64(len(t.endpoints)))
+	return int(n % uint64(len(t.endpoints)))
 }
 
 // roster returns what the tier knows of who can be offered over a protocol. To make it costs as much as the tier has

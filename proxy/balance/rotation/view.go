@@ -213,12 +213,7 @@ func (v *view) allFail(protocol registry.Protocol) bool {
 
 // isFull reports whether no endpoint in view is ready, and one is only full.
 func (v *view) isFull(protocol registry.Protocol) bool {
-	return !v.hasReady(protocol) && v.leavesOut(protocol)
-}
-
-// leavesOut reports whether an endpoint in view is ready, but has no place left.
-func (v *view) leavesOut(protocol registry.Protocol) bool {
-	return slices.ContainsFunc(v.tiers, func(t *tier) bool { return t.roster(protocol).leavesOut() })
+	return !v.hasReady(protocol) && slices.ContainsFunc(v.tiers, func(t *tier) bool { return t.roster(protocol).leavesOut() })
 }
 
 // reach says how far clients are sent: to the first tier with an endpoint that is ready, or if none is, to the last.
@@ -277,8 +272,9 @@ func (v *view) another(c *Choice) *Endpoint {
 		}
 	}
 	if c.offered.n == 0 && len(v.tiers) > 0 {
-		if t := v.tiers[0]; t.endpoints[t.turn()].forbidden {
-			return t.endpoints[t.turn()] // as all are: one of them says why the client is refused
+		t := v.tiers[0]
+		if e := t.endpoints[t.turn(t.cursor.Load())]; e.forbidden {
+			return e // as all are: one of them says why the client is refused
 		}
 	}
 	return nil
