@@ -86,6 +86,24 @@ func (s suite) TestAClientThatAnElectedEndpointRefusesWaitsForTheNext(t *testing
 	}
 }
 
+func (s suite) TestAClientThatAnElectedEndpointRefusedIsServedOnceItIsBackThoughNobodyElseComes(t *testing.T) {
+	n := newNode(t, s.config())
+	at, down := proxytest.On(proxytest.FreePort(t)), proxytest.On(proxytest.FreePort(t))
+	terms := waiting(20 * time.Second)
+	terms.HolderKey = "/leader"
+	n.apply(asking("db", terms, tcp(at.Port())), endpoints("db", registry.Addr{IP: down}))
+	talk := proxytest.TalkTo(t, at)
+	isDown := func() bool {
+		status := n.balancer.Status()
+		return len(status) == 1 && !status[0].FailingSince.IsZero()
+	}
+	proxytest.Eventually(t, isDown, "the endpoint to refuse the client")
+	proxytest.ServeTCP(t, down.String(), proxytest.Chat("back"))
+	if who := talk.MustSay(t, "hello"); who != "back" {
+		t.Errorf("the client was given %q", who)
+	}
+}
+
 func (s suite) TestClientsWaitForAnEndpointAsLongAsTheServiceSays(t *testing.T) {
 	n := newNode(t, s.config())
 	at, dns := proxytest.On(proxytest.FreePort(t)), proxytest.On(proxytest.FreePort(t))

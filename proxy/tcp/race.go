@@ -171,7 +171,7 @@ func (r *Race) lookAgain(now time.Duration) Step {
 	case step.Do != Await:
 		return step
 	}
-	at := r.until()
+	at := min(r.until(), r.search.choice.Returns())
 	if r.search.limited { // of dials that end there is no news
 		at = min(at, now+engine.Stagger)
 	}

@@ -368,7 +368,6 @@ func (c *course) follow(script []string) {
 	}
 }
 
-// A dial may succeed, or fail, just when the race stops it: the engine learns of both.
 // A place at an endpoint that others dial is free again soon, and nothing tells of it.
 func TestAClientThatMayWaitOutlastsALimitOfDials(t *testing.T) {
 	for _, wait := range []time.Duration{0, 10 * time.Second} {
@@ -401,6 +400,32 @@ func TestAClientThatMayWaitOutlastsALimitOfDials(t *testing.T) {
 	}
 }
 
+// No news tells that an ejection is over, and perhaps no other client comes who would find out.
+func TestAClientThatWaitsTriesAnEjectedEndpointOnceItIsDueBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := begin(t, "1", engine.Config{}, 0)
+		terms := &registry.Terms{HolderKey: "/leader", Timeouts: registry.Timeouts{Wait: 10 * time.Second}}
+		c.race.Begin(&c.config, c.all.ChooseFor(registry.TCP, netip.Addr{}, terms, nil), c.start)
+		_, due := c.steps()
+		for _, ejection := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second} {
+			c.happens("1 refuses")
+			if _, due = c.steps(); due != monotonic.Now()+ejection {
+				t.Fatalf("the client looks again after %v; want %v, when the endpoint is due back", due-monotonic.Now(), ejection)
+			}
+			time.Sleep(due - monotonic.Now())
+			delete(c.dialled, 1)
+			if said, _ := c.steps(); !slices.Equal(said, []string{"dial 1"}) {
+				t.Fatalf("the endpoint is due back, and the race says %v", said)
+			}
+		}
+		if end := c.happens("1 answers"); end != "won by 1" {
+			t.Error(end)
+		}
+		c.leavesNothing()
+	})
+}
+
+// A dial may succeed, or fail, just when the race stops it: the engine learns of both.
 func TestADialThatTheRaceHasStoppedDoesNotWin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := begin(t, "1", engine.Config{DialTimeout: time.Second}, 0)

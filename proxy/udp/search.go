@@ -51,15 +51,16 @@ func (s *Session) Next(now time.Duration) (*rotation.Endpoint, bool) {
 // Awaits returns a context that ends when a session which was offered no endpoint is to ask Next again, where its service has clients wait for one;
 // false: the session does not wait, or has waited for long enough.
 func (s *Session) Awaits() (_ context.Context, cancel context.CancelFunc, ok bool) {
-	rest := s.choice.Wait - (monotonic.Now() - s.lookingSince)
-	if rest <= 0 || s.over || !s.choice.MayWait() || s.Claim.Lifetime.IsOver() {
+	now := monotonic.Now()
+	until := s.lookingSince + s.choice.Wait
+	if now >= until || s.over || !s.choice.MayWait() || s.Claim.Lifetime.IsOver() {
 		return nil, nil, false
 	}
-	ctx, cancel := context.WithTimeout(s.choice.News(), rest)
+	news := s.choice.News()
 	if e, ok := s.choice.Next(); ok { // it came before the news could be heard
-		s.again = e
-		cancel()
+		s.again, until = e, now
 	}
+	ctx, cancel := context.WithTimeout(news, min(until, s.choice.Returns())-now)
 	s.waited = true
 	return ctx, cancel, true
 }

@@ -9,6 +9,7 @@ import (
 
 	"kubeproxy/internal/monotonic"
 	"kubeproxy/proxy/admit"
+	"kubeproxy/proxy/balance/health"
 	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/handover"
 	"kubeproxy/proxy/sockopt"
@@ -155,6 +156,38 @@ func TestASessionThatLosesItsEndpointWaitsAsLongAsANewOne(t *testing.T) {
 		defer cancel()
 		if until, _ := ctx.Deadline(); time.Until(until) != 10*time.Second {
 			t.Errorf("it waits for %v", time.Until(until))
+		}
+	})
+}
+
+// One endpoint is full, and the other one ejected: no news tells that an ejection is over.
+func TestASessionThatWaitsIsOfferedAnEjectedEndpointOnceItIsDueBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, engine.Config{}, at(1), at(2))
+		service := &registry.Service{Name: web, Ports: []registry.Port{{Protocol: registry.UDP}}}
+		service.SetTerms(registry.Terms{Timeouts: registry.Timeouts{Wait: time.Minute}, Limits: registry.Limits{PerEndpoint: 1}})
+		f.owner.Terms = service.Terms()
+		f.lb.SetService(web, service)
+		ejected := f.owner.Rotation.Endpoints()[0]
+		d := f.begin(t)
+		ejected.Failed(registry.UDP)
+		if err := f.owner.Rotation.Endpoints()[1].BeginDial(1); err != nil {
+			t.Fatal(err)
+		}
+		if e, ok := d.Next(monotonic.Now()); ok {
+			t.Fatalf("it is offered %v", e.Addr)
+		}
+		ctx, cancel, ok := d.Awaits()
+		if !ok {
+			t.Fatal("it does not wait")
+		}
+		defer cancel()
+		if until, _ := ctx.Deadline(); time.Until(until) != health.FirstEjection {
+			t.Errorf("it looks again after %v; want %v", time.Until(until), health.FirstEjection)
+		}
+		<-ctx.Done()
+		if e, ok := d.Next(monotonic.Now()); !ok || e != ejected {
+			t.Error("it is not offered the endpoint that is due back")
 		}
 	})
 }

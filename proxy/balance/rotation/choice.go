@@ -3,9 +3,11 @@ package rotation
 import (
 	"context"
 	"net/netip"
+	"slices"
 	"time"
 
 	"kubeproxy/proxy/balance/affinity"
+	"kubeproxy/proxy/balance/health"
 	"kubeproxy/proxy/balance/positions"
 	"kubeproxy/proxy/removal"
 	"kubeproxy/proxy/traffic"
@@ -95,7 +97,7 @@ func (c *Choice) takeAgain(e *Endpoint) bool {
 	if e.Gone() || c.offered.has(e) || e.skips(c.protocol) || !c.view.has(c.kind&c.set.tellApart, e) {
 		return false
 	}
-	if e.isBackup() && c.view.hasReadyBeforeBackups(c.protocol) {
+	if e.isBackup() && slices.ContainsFunc(c.view.tiers, func(t *tier) bool { return !t.backup && t.hasReady(c.protocol) }) {
 		return false
 	}
 	c.offered.add(e)
@@ -137,8 +139,23 @@ func (c *Choice) Leaves(e *Endpoint) bool {
 	return e.failsCheck(c.protocol) && e.Rotation.awake().seenBy(c.kind).hasReady(c.protocol)
 }
 
-// News returns a context that ends when there may be an endpoint for a client that was offered none: see [Rotation.News].
+// News returns a context that ends when there may be an endpoint for a client that was offered none: see [Rotation.News]. No news tells that an
+// ejection is over: see Returns.
 func (c *Choice) News() context.Context { return c.rotation.News() }
+
+// Returns returns when the ejection of an endpoint is over that a client may be offered then; [health.Never] or later: of none.
+func (c *Choice) Returns() time.Duration {
+	at := health.Never
+	for _, t := range c.view.tiers {
+		r := t.roster(c.protocol)
+		r.mu.Lock()
+		if due, ejected := r.index.First(); ejected && c.offered.n < MaxOffers { // it may have passed since the client has looked
+			at = min(at, due)
+		}
+		r.mu.Unlock()
+	}
+	return at
+}
 
 // Offers counts the endpoints that the client was offered.
 func (c *Choice) Offers() int { return c.offered.n }

@@ -139,7 +139,7 @@ func (e *Endpoint) Left(finished bool) {
 func (x *stats) active() int64 { return x.taken.Load() + x.finished.Load() }
 
 // freed puts an endpoint that has a free place again back into the rosters that left it out, and tells clients that wait. A roster sets
-// full and then looks at taken (leaveOut); the caller of freed has changed taken, and full is read here. So one of the two sees the other's write.
+// full and then looks at taken (staysFull); the caller of freed has changed taken, and full is read here. So one of the two sees the other's write.
 func (e *Endpoint) freed(x *stats) {
 	if !x.full.Load() || e.isFull() || !x.full.CompareAndSwap(true, false) {
 		return
@@ -148,6 +148,12 @@ func (e *Endpoint) freed(x *stats) {
 		e.resort(protocol)
 	}
 	e.Rotation.rules.news.TellSoon(e.Rotation)
+}
+
+// staysFull has freed tell when the endpoint has a free place again; false: it has one by now.
+func (e *Endpoint) staysFull() bool {
+	e.stats().full.Store(true)
+	return e.isFull()
 }
 
 // failsCheck reports whether checks of the endpoint fail over a protocol.

@@ -270,6 +270,38 @@ func TestWhoFindsNoPlaceMayWait(t *testing.T) {
 	frees.Wait()
 }
 
+// The dials to an endpoint that is ejected take its places, too, and may end without a word on its health.
+func TestWhoWaitsForAPlaceAtAnEjectedEndpointIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := limited(1, 1)
+		e := r.Endpoints()[0]
+		e.Failed(registry.TCP)
+		if comes := offered(r); comes != e || e.BeginDial(1) != nil {
+			t.Fatalf("the only endpoint is ejected, and a client is offered %v", comes)
+		}
+		next := r.News()
+		if other := offered(r); other != nil {
+			t.Fatalf("its only place is taken, and a client is offered %v", other)
+		}
+		e.EndDial()
+		time.Sleep(news.Delay)
+		synctest.Wait()
+		if next.Err() == nil {
+			t.Error("who waits for the place is not told that it is free")
+		}
+		if other := offered(r); other != e {
+			t.Errorf("the place is free, and a client is offered %v", other)
+		}
+	})
+}
+
+// offered returns what a client is offered first.
+func offered(r *Rotation) *Endpoint {
+	c := r.ChooseFor(registry.TCP, netip.Addr{}, r.terms.Load(), nil)
+	e, _ := c.Next()
+	return e
+}
+
 // TestWhoWaitsForAPlaceIsToldSoon: within a millisecond, and not once for each place of many that are freed at a time.
 func TestWhoWaitsForAPlaceIsToldSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

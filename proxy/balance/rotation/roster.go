@@ -60,7 +60,7 @@ func (r *roster) leavesOut() bool {
 
 // leaveOut takes an endpoint that is full out of those that are ready; false: a place is free by now (see [Endpoint.freed]). The caller holds mu.
 func (r *roster) leaveOut(at int, e *Endpoint) bool {
-	if e.stats().full.Store(true); !e.isFull() {
+	if !e.staysFull() {
 		return false
 	}
 	if r.full == nil {

@@ -162,7 +162,8 @@ func (t *tier) soonest(protocol registry.Protocol, offered *offers) *Endpoint {
 	defer r.mu.Unlock()
 	at := r.index.Soonest(MaxOffers, func(at int) bool { // fewer than MaxOffers were offered
 		r.looks++
-		return offered.has(t.endpoints[at]) || t.endpoints[at].isExcluded() || t.endpoints[at].isFull()
+		e := t.endpoints[at]
+		return offered.has(e) || e.isExcluded() || e.isFull() && e.staysFull()
 	})
 	if at < 0 {
 		return nil

@@ -232,11 +232,6 @@ func (v *view) reach(protocol registry.Protocol) (how reach) {
 	return how
 }
 
-// hasReadyBeforeBackups reports whether an endpoint in view is ready that is no backup.
-func (v *view) hasReadyBeforeBackups(protocol registry.Protocol) bool {
-	return slices.ContainsFunc(v.tiers, func(t *tier) bool { return !t.backup && t.hasReady(protocol) })
-}
-
 // another returns a ready endpoint that the client was not offered, in place of the one that the algorithm gives it: of its tier, or of the next. With
 // SourceAddress it is the next on the ring. Otherwise, and when that search is too long, it is the next in turn. When all are ejected
 // it is the one that returns first, unless others are only full. nil: the client was offered all, or is to wait.
