@@ -13,9 +13,10 @@ import (
 // another tier only while none of this one is ready. The list never changes.
 type tier struct {
 	endpoints []*Endpoint
-	distance  uint8 // 0: none is nearer to the node
-	backup    bool  // its endpoints stand by
-	cursor    atomic.Uint64
+	distance  uint8                          // 0: none is nearer to the node
+	backup    bool                           // its endpoints stand by
+	cursor    atomic.Uint64                  // a position, or with shares a number of turns
+	walk      atomic.Uint64                  // with shares: the position from which nextReady goes on
 	rosters   [2]atomic.Pointer[roster]      // by Protocol; nil until a client has to be given another than the one in turn
 	ring      atomic.Pointer[positions.Ring] // nil until a client is chosen for by its address
 
@@ -119,14 +120,18 @@ func (t *tier) allFail(protocol registry.Protocol) bool {
 }
 
 // nextReady returns the next endpoint in turn that is ready and was not offered to the client, and moves the cursor
-// of the tier past it: so the share of an ejected endpoint is spread over all others. Without one it returns nil, perhaps one that warms
+// of the tier, or its walk, past it: so the share of an ejected endpoint is spread over all others. Without one it returns nil, perhaps one that warms
 // up (it is ready, but for a part of the clients only), and whether it left out others because they had no place.
 func (t *tier) nextReady(protocol registry.Protocol, offered *offers) (ready, warming *Endpoint, full bool) {
 	r := t.roster(protocol)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.index.Readmit(monotonic.Now())
-	n, from := uint64(len(t.endpoints)), t.cursor.Load()
+	cursor := &t.cursor
+	if t.shares != nil {
+		cursor = &t.walk
+	}
+	n, from := uint64(len(t.endpoints)), cursor.Load()
 	for next, looks := from, 0; looks < maxConsidered; looks++ {
 		at := r.index.Next(int(next % n))
 		if at < 0 {
@@ -148,7 +153,7 @@ func (t *tier) nextReady(protocol registry.Protocol, offered *offers) (ready, wa
 				warming = e
 			}
 		default:
-			t.cursor.Add(next - from)
+			cursor.Add(next - from)
 			return e, nil, false
 		}
 	}

@@ -186,6 +186,7 @@ func (s *endpointSet) begin(order func(kind) iter.Seq[*Endpoint]) {
 			at := int(e.at[k].Load())
 			if i := slices.IndexFunc(left, func(t *tier) bool { return t.has(e, at) }); i >= 0 {
 				left[i].cursor.Store(uint64(at))
+				left[i].walk.Store(uint64(at))
 				left = slices.Delete(left, i, i+1)
 			}
 			if len(left) == 0 {

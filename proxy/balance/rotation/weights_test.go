@@ -2,8 +2,10 @@ package rotation
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
+	"testing/synctest"
 
 	"kubeproxy/registry"
 )
@@ -44,6 +46,35 @@ func TestClientsAreSpreadByWeight(t *testing.T) {
 				t.Errorf("%v: endpoint %d has %.4f of the clients; want %.2f", by, i+1, of[i+1], want)
 			}
 		}
+	}
+}
+
+func TestTheShareOfAnEjectedEndpointFallsOnTheOthersInTurn(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		weights []int
+		drained int // this one is overridden to 0; 0: none is
+		want    map[int]int
+	}{
+		{name: "the heaviest is ejected", weights: []int{4, 1, 1}, want: map[int]int{2: 300, 3: 300}},
+		{name: "all weigh the same", weights: []int{100, 100, 100}, want: map[int]int{2: 300, 3: 300}},
+		{name: "all weigh 1", weights: []int{1, 1, 1}, want: map[int]int{2: 300, 3: 300}},
+		{name: "another one is drained", weights: []int{1, 1, 1, 1}, drained: 2, want: map[int]int{3: 300, 4: 300}},
+	} {
+		synctest.Test(t, func(t *testing.T) { // or the ejection might end
+			r := weighted(t, c.weights...)
+			if c.drained > 0 {
+				r.Override(map[registry.Addr]int{addr(c.drained): 0})
+			}
+			r.Endpoints()[0].Failed(registry.TCP)
+			got := make(map[int]int)
+			for range 600 {
+				got[number(offered(r))]++
+			}
+			if !maps.Equal(got, c.want) {
+				t.Errorf("%s: 600 clients were given %v; want %v", c.name, got, c.want)
+			}
+		})
 	}
 }
 
