@@ -125,9 +125,8 @@ func (lb *LoadBalancerRR) Hold(key registry.PortKey) *rotation.Rotation {
 func (lb *LoadBalancerRR) Release(r *rotation.Rotation) {
 	lb.mu.Lock()
 	defer lb.mu.Unlock()
-	if r.Holders--; r.IsAwaited() {
-		lb.released = append(lb.released, r)
-	}
+	r.Holders--
+	lb.released = append(lb.released, r) // also one that no client waits for: one may begin to before LetGo
 	lb.forgetUnusedLocked(r)
 }
 

@@ -165,3 +165,15 @@ func TestTheStatusOfManyEndpointsIsShortenedOnRequest(t *testing.T) {
 		t.Errorf("a port without rotation has %d endpoints, %d shown", n, len(first))
 	}
 }
+
+// Between the two, the service has lost its port, and the client has not been told of that.
+func TestAClientThatBeginsToWaitWhileItsServiceLeavesIsTold(t *testing.T) {
+	lb := NewLoadBalancerRR(false)
+	r := lb.Hold(registry.PortKey{Name: web})
+	lb.Release(r)
+	next := r.News()
+	lb.LetGo()
+	if next.Err() == nil {
+		t.Error("a client that began to wait between Release and LetGo is not told")
+	}
+}

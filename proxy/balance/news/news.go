@@ -44,17 +44,6 @@ func (r *Room[K]) Of(of K) context.Context {
 	return n
 }
 
-// IsAwaited reports whether clients may wait for news of something.
-func (r *Room[K]) IsAwaited(of K) bool {
-	if r.awaited.Load() == 0 { // as nearly always
-		return false
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	_, ok := r.of[of]
-	return ok
-}
-
 // Tell has clients that wait look again.
 func (r *Room[K]) Tell(of K) {
 	if r.awaited.Load() == 0 {

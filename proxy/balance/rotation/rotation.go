@@ -146,9 +146,6 @@ func (r *Rotation) changed() {
 // its port: see [news.Room.Of].
 func (r *Rotation) News() context.Context { return r.rules.news.Of(r) }
 
-// IsAwaited reports whether clients may wait for news of the rotation.
-func (r *Rotation) IsAwaited() bool { return r.rules.news.IsAwaited(r) }
-
 // TellNews has clients that wait for an endpoint look again.
 func (r *Rotation) TellNews() { r.rules.news.Tell(r) }
 
