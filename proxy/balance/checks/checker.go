@@ -49,6 +49,31 @@ func (c *Checker) Wants(protocol registry.Protocol, terms *registry.Terms) (Key,
 func (c *Checker) Watch(k Key, w Watcher) *Target {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	t := c.targetLocked(k)
+	t.watchers[w] = struct{}{}
+	if t.State().Fails {
+		w.Checked(k.Question.Protocol, false)
+	}
+	return t
+}
+
+// Rewatch has an address that w watches asked the same in other intervals, or judged by other numbers of results. It goes on from what was found, unless
+// others watch it in this way already: then w is told what that has found.
+func (c *Checker) Rewatch(t *Target, k Key, w Watcher) *Target {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	next := c.targetLocked(k)
+	if s := t.State(); s.Known && !next.State().Known {
+		c.adoptLocked(next, s)
+	}
+	next.watchers[w] = struct{}{}
+	c.unwatchLocked(t, w)
+	w.Checked(k.Question.Protocol, !next.State().Fails)
+	return next
+}
+
+// targetLocked returns the target with a key. One that is new has no watcher yet.
+func (c *Checker) targetLocked(k Key) *Target {
 	t := c.targets[k]
 	if t == nil {
 		now := monotonic.Now()
@@ -61,10 +86,6 @@ func (c *Checker) Watch(k Key, w Watcher) *Target {
 		heap.Push(&c.expiring, &t.expires)
 		c.enqueueLocked(t)
 	}
-	t.watchers[w] = struct{}{}
-	if t.State().Fails {
-		w.Checked(k.Question.Protocol, false)
-	}
 	return t
 }
 
@@ -72,6 +93,10 @@ func (c *Checker) Watch(k Key, w Watcher) *Target {
 func (c *Checker) Unwatch(t *Target, w Watcher) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.unwatchLocked(t, w)
+}
+
+func (c *Checker) unwatchLocked(t *Target, w Watcher) {
 	delete(t.watchers, w)
 	if len(t.watchers) > 0 || c.targets[t.Key] != t {
 		return

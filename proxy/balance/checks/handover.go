@@ -27,6 +27,10 @@ const maxRun = 1 << 20
 func (c *Checker) Adopt(t *Target, s State) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.adoptLocked(t, s)
+}
+
+func (c *Checker) adoptLocked(t *Target, s State) {
 	for was := t.state.Load(); ; was = t.state.Load() {
 		if was.Known && (was.Fails || !s.Fails) {
 			return

@@ -35,7 +35,7 @@ func (r *Rotation) SetTerms(terms *registry.Terms, of health.Clients) {
 		defer r.changed()
 	}
 	for _, e := range r.set.Load().endpoints {
-		r.unwatchLocked(e)
+		r.unwatchLocked(e, are)
 	}
 	if r.checks = nil; are[registry.TCP].on || are[registry.UDP].on {
 		r.checks = &[2]check{are[registry.TCP], are[registry.UDP]} // and not &are, which would be allocated in every call
@@ -54,8 +54,6 @@ func (r *Rotation) wantedChecks() [2]check {
 	return *r.checks
 }
 
-func (r *Rotation) isChecked() bool { return r.checks != nil }
-
 // watchLocked has an endpoint checked, if its rotation is.
 func (r *Rotation) watchLocked(e *Endpoint) {
 	for protocol, c := range r.wantedChecks() {
@@ -70,14 +68,20 @@ func (r *Rotation) watchLocked(e *Endpoint) {
 	}
 }
 
-// unwatchLocked has an endpoint not checked any more.
-func (r *Rotation) unwatchLocked(e *Endpoint) {
+// unwatchLocked has an endpoint not checked any more, but for what it goes on being asked: of that what was found stays known.
+func (r *Rotation) unwatchLocked(e *Endpoint, want [2]check) {
 	x := e.known.Load()
 	if x == nil {
 		return
 	}
-	for protocol := range x.checks {
-		if t := x.checks[protocol].Swap(nil); t != nil {
+	for protocol, c := range want {
+		key := c.key.At(e.Addr)
+		switch t := x.checks[protocol].Load(); {
+		case t == nil || c.on && key == t.Key:
+		case c.on && key.Question == t.Question:
+			x.checks[protocol].Store(r.rules.Checker.Rewatch(t, key, e))
+		default:
+			x.checks[protocol].Store(nil)
 			r.rules.Checker.Unwatch(t, e)
 			e.Checked(registry.Protocol(protocol), true)
 		}
@@ -87,8 +91,11 @@ func (r *Rotation) unwatchLocked(e *Endpoint) {
 // Service returns the service that the endpoint is checked for.
 func (e *Endpoint) Service() registry.Name { return e.Rotation.Key.Name }
 
-// Checked notes what checks of the endpoint have found. Only the checker and the rotation call it.
+// Checked notes what checks of the endpoint have found, if that is news. Only the checker and the rotation call it.
 func (e *Endpoint) Checked(protocol registry.Protocol, passes bool) {
+	if passes != e.failsCheck(protocol) {
+		return
+	}
 	e.stats().health[protocol].Checked(passes, e.Rotation.rules.Checker.SlowStart)
 	e.follow(protocol)
 	if passes {

@@ -34,7 +34,7 @@ func (r *Rotation) ReplaceOverriding(list registry.PortAddrs, weights registry.W
 	if r.rules.randomStart && addrs.Len() > 0 {
 		set.start = rand.Uint64N(uint64(addrs.Len()))
 	}
-	if len(position) > 0 || r.isChecked() || len(overrides) > 0 { // the others must be there beside them, or are to be checked
+	if len(position) > 0 || r.checks != nil || len(overrides) > 0 { // the others must be there beside them, or are to be checked
 		set = r.after(old, set, position)
 	}
 	set = r.preparedLocked(set)
@@ -47,7 +47,7 @@ func (r *Rotation) ReplaceOverriding(list registry.PortAddrs, weights registry.W
 		r.watchLocked(e)
 	}
 	for _, e := range gone {
-		r.unwatchLocked(e)
+		r.unwatchLocked(e, [2]check{})
 		x := e.stats() // also of one that had none: a client may be choosing it just now
 		x.gone.Store(true)
 		e.Lifetime().End(removal.PolicyOf(r.terms.Load().Removal, r.rules.OnRemoval), traffic.EndpointRemoved, 0)
