@@ -46,6 +46,15 @@ func headerOf(h proxyproto.Header) string {
 	return string(proxyproto.Append(nil, registry.ProxyV1, h.Source, h.Destination))
 }
 
+func (s suite) TestAClientWhoseHeaderIsAwaitedIsEndedWhenItIsKilled(t *testing.T) {
+	var log ended
+	n := s.introducing(t, &log, nil)
+	at := tcpThrough(t, n, served(t, proxytest.Chat("web")))
+	conn := proxytest.Dial(t, at)
+	n.waitFor("web", 1)
+	n.killsWhoHasNoEndpoint(t, conn)
+}
+
 func (s suite) TestAClientIsWhoTheProxyBeforeItSays(t *testing.T) {
 	second := string(proxyproto.Append(nil, registry.ProxyV2, stranger.Source, stranger.Destination))
 	for _, c := range []struct {

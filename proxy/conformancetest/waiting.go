@@ -1,6 +1,7 @@
 package conformancetest
 
 import (
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -102,6 +103,28 @@ func (s suite) TestAClientThatAnElectedEndpointRefusedIsServedOnceItIsBackThough
 	if who := talk.MustSay(t, "hello"); who != "back" {
 		t.Errorf("the client was given %q", who)
 	}
+}
+
+func (s suite) TestAClientThatWaitsForAnEndpointIsEndedWhenItIsKilled(t *testing.T) {
+	n := newNode(t, s.config())
+	at := proxytest.On(proxytest.FreePort(t))
+	n.apply(asking("web", waiting(time.Hour), tcp(at.Port())))
+	talk := proxytest.TalkTo(t, at)
+	n.waitFor("web", 1)
+	n.killsWhoHasNoEndpoint(t, talk.Conn)
+}
+
+// killsWhoHasNoEndpoint ends the only client of the service web, which is not at an endpoint yet.
+func (n *node) killsWhoHasNoEndpoint(t *testing.T, conn *net.TCPConn) {
+	t.Helper()
+	proxytest.Eventually(t, func() bool { return n.kill(t, traffic.Selection{Service: named("web")}) == 1 }, "the client to be listed")
+	if err := proxytest.Discard(conn); !proxytest.IsReset(err) {
+		t.Errorf("a client that was ended sees %v; want a reset", err)
+	}
+	proxytest.Eventually(t, func() bool {
+		totals := totalsOf(n, "web")
+		return totals.Active == 0 && totals.Ended[traffic.Killed] == 1
+	}, "the client to be counted as killed")
 }
 
 func (s suite) TestClientsWaitForAnEndpointAsLongAsTheServiceSays(t *testing.T) {

@@ -1,6 +1,7 @@
 package portable
 
 import (
+	"context"
 	"net"
 	"net/netip"
 	"slices"
@@ -97,8 +98,25 @@ type connection struct {
 	mu      sync.Mutex // guards the fields below
 	account traffic.Client
 	began   time.Time
-	relay   *relay // nil until it has an endpoint
+	relay   *relay             // nil until it has an endpoint
+	callOff context.CancelFunc // of the search for one; nil before that
 	killed  bool
+}
+
+// looks notes that a search for an endpoint begins, and how to call it off.
+func (c *connection) looks(callOff context.CancelFunc) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.callOff = callOff; c.killed {
+		callOff()
+	}
+}
+
+// isKilled reports whether the client was ended.
+func (c *connection) isKilled() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.killed
 }
 
 // relayed notes that the client has its endpoint, and reports whether it may go on with it.
@@ -132,14 +150,19 @@ func (c *connection) describe(now *traffic.Client) {
 	}
 }
 
-// stop ends the connection: one that still looks for an endpoint, once it has found one or none.
+// stop ends the connection, also while its header is awaited, or an endpoint is looked for.
 func (c *connection) stop(why traffic.Reason) {
 	c.mu.Lock()
-	r := c.relay
+	r, callOff := c.relay, c.callOff
 	c.killed = true
 	c.mu.Unlock()
-	if r != nil {
+	switch {
+	case r != nil:
 		r.cut(why)
+	case callOff != nil:
+		callOff()
+	default:
+		c.conn.SetReadDeadline(aLongTimeAgo) // see readHeader; fails on a connection that is closed
 	}
 }
 

@@ -51,10 +51,14 @@ type outcome struct {
 }
 
 // reach connects to the endpoint that answers first, as a [tcp.Race] says (v0.4 gave up after the first: D37). Each dial and look-up has a
-// goroutine; the race runs in this one. It returns nil when no endpoint answered, and in any case those that did not.
-func (d *dialer) reach(ctx context.Context, c rotation.Choice) (*net.TCPConn, *rotation.Endpoint, []tcp.Failure) {
+// goroutine; the race runs in this one. It returns nil when no endpoint answered, and in any case those that did not. It is called off when ctx ends,
+// or by what looks is given first; looks may be nil.
+func (d *dialer) reach(ctx context.Context, c rotation.Choice, looks func(callOff context.CancelFunc)) (*net.TCPConn, *rotation.Endpoint, []tcp.Failure) {
 	ctx, callOff := context.WithCancel(ctx)
 	defer callOff()
+	if looks != nil {
+		looks(callOff)
+	}
 	var race tcp.Race
 	race.Begin(&d.races, c, monotonic.Now())
 	ended, stops := make(chan outcome), make(map[uint32]context.CancelFunc)

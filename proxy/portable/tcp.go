@@ -128,24 +128,26 @@ func (s *tcpSocket) serve(c tcp.Connection, client *net.TCPConn) {
 	var said []byte
 	if c.AwaitsHeader() {
 		var ok bool
-		if said, ok = e.readHeader(&c, client); !ok {
+		if said, ok = e.readHeader(&c, client, known.isKilled); !ok {
 			reset(client)
 			return
 		}
 	}
-	backend, endpoint, failed := e.dialer.reach(e.Ctx, c.Choose())
-	for owner := s.owner.Load(); backend == nil && owner != c.Claim && e.Ctx.Err() == nil; owner = s.owner.Load() {
+	backend, endpoint, failed := e.dialer.reach(e.Ctx, c.Choose(), known.looks)
+	for owner := s.owner.Load(); backend == nil && owner != c.Claim && e.Ctx.Err() == nil && !known.isKilled(); owner = s.owner.Load() {
 		// The port changed hands before we had an endpoint. That ended the search among those of the service that had it.
 		if !c.Follow(owner) {
 			reset(client)
 			return
 		}
-		backend, endpoint, failed = e.dialer.reach(e.Ctx, c.Choose())
+		backend, endpoint, failed = e.dialer.reach(e.Ctx, c.Choose(), known.looks)
 	}
 	if backend == nil {
 		reset(client)
 		why := tcp.WhyNone(failed)
 		switch {
+		case known.isKilled():
+			why = traffic.Killed
 		case e.Ctx.Err() != nil:
 			why = traffic.Shutdown
 		case c.Claim.Lifetime.IsOver():
@@ -175,10 +177,13 @@ func (s *tcpSocket) serve(c tcp.Connection, client *net.TCPConn) {
 
 // readHeader reads the PROXY header by which a client says who it is, and returns what the client said after it. False: the client is not let
 // in, and its account is closed.
-func (e *Engine) readHeader(c *tcp.Connection, client *net.TCPConn) (said []byte, ok bool) {
+func (e *Engine) readHeader(c *tcp.Connection, client *net.TCPConn, isKilled func() bool) (said []byte, ok bool) {
 	client.SetReadDeadline(time.Now().Add(tcp.HeaderTimeout)) // fails on a connection that is closed, and so does reading
 	stop := context.AfterFunc(e.Ctx, func() { client.SetReadDeadline(aLongTimeAgo) })
 	defer stop()
+	if isKilled() { // before it had this deadline
+		client.SetReadDeadline(aLongTimeAgo)
+	}
 	buf := make([]byte, 512) // most headers are shorter
 	for n := 0; ; {
 		if n == len(buf) {
@@ -188,6 +193,8 @@ func (e *Engine) readHeader(c *tcp.Connection, client *net.TCPConn) (said []byte
 		n += m
 		h, length, bad := proxyproto.Parse(buf[:n], registry.TCP)
 		switch {
+		case isKilled():
+			c.TurnAway(traffic.Killed, nil)
 		case e.Ctx.Err() != nil:
 			c.TurnAway(traffic.Shutdown, nil)
 		case length > 0:
