@@ -176,6 +176,7 @@ const SettleTime = time.Second
 // unless this one refused before it was reached. Then it goes on with those that it was not offered yet, so that when all refuse it
 // comes to an end. A session that has ended is offered none: it would take another client's turn.
 func (s *Session) Departed(v *Visit, now time.Duration) {
+	s.settle(v)
 	v.Endpoint.Left(false)
 	v.name.Release()
 	settled := v.answered || now-v.Began > SettleTime

@@ -160,6 +160,62 @@ func TestASessionThatLosesItsEndpointWaitsAsLongAsANewOne(t *testing.T) {
 	})
 }
 
+// A syslog server never answers. After a refusal it counts as failing until somebody finds it well, and that is who sends on and is not refused.
+func TestAnEndpointThatNeverAnswersIsWellOnceItRefusesNoMore(t *testing.T) {
+	for _, how := range []string{"the session goes on", "the session ends after one datagram"} {
+		synctest.Test(t, func(t *testing.T) {
+			time.Sleep(-monotonic.Now() + time.Second) // a bubble begins in the year 2000, before that clock does
+			f := newFixture(t, engine.Config{}, at(1))
+			sink := f.owner.Rotation.Endpoints()[0]
+			ejectedFor := func() time.Duration { return time.Until(sink.Status().EjectedUntil) }
+			d := f.begin(t)
+			d.now = monotonic.Now()
+			d.say("a")
+			d.search()
+			d.Refused(d.visit, errRefused)
+			d.now = monotonic.Now()
+			d.depart()
+			d.end(traffic.Idle)
+			if sink.Status().FailingSince.IsZero() || ejectedFor() != health.FirstEjection {
+				t.Fatalf("%s: an endpoint that has refused is not ejected", how)
+			}
+
+			d = f.begin(t) // the only endpoint is offered, and it is there again
+			d.now = monotonic.Now()
+			d.say("b")
+			d.search()
+			time.Sleep(SettleTime / 2)
+			d.say("c")
+			if sink.Status().FailingSince.IsZero() {
+				t.Errorf("%s: half a second without a refusal counts", how)
+			}
+			time.Sleep(SettleTime)
+			d.now = monotonic.Now()
+			if how == "the session goes on" {
+				d.say("d")
+			} else {
+				d.end(traffic.Idle)
+			}
+			if s := sink.Status(); !s.FailingSince.IsZero() {
+				t.Errorf("%s: it has refused nothing for longer than %v, and fails since %v", how, SettleTime, s.FailingSince)
+			}
+			sink.Failed(registry.UDP)
+			if ejectedFor() != health.FirstEjection {
+				t.Errorf("%s: it refuses once more, and is ejected for %v", how, ejectedFor())
+			}
+			if !d.Ended() {
+				time.Sleep(SettleTime / 2)
+				d.say("e") // the first since that refusal: nothing is known of it yet
+				time.Sleep(SettleTime)
+				if sink.Status().FailingSince.IsZero() {
+					t.Errorf("%s: what was sent before a refusal counts after it", how)
+				}
+				d.end(traffic.Idle)
+			}
+		})
+	}
+}
+
 // One endpoint is full, and the other one ejected: no news tells that an ejection is over.
 func TestASessionThatWaitsIsOfferedAnEjectedEndpointOnceItIsDueBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"github.com/golang/glog"
 
 	"kubeproxy/proxy/admit"
+	"kubeproxy/proxy/balance/health"
 	"kubeproxy/proxy/balance/rotation"
 	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/handover"
@@ -105,6 +106,7 @@ type Visit struct {
 	name     admit.Hold     // of To, if the endpoint is a name; from HandOver on
 	answered bool           // the endpoint has sent something
 	refused  bool           // it has refused a datagram
+	trial    health.Trial   // of an endpoint that was ejected and never answers
 	lost     uint32         // datagrams of the endpoint that the kernel had no room for, as far as they were counted
 }
 
@@ -150,6 +152,7 @@ func (s *Session) Forward(datagram []byte) Verdict {
 	verdict := Done
 	if s.at != nil {
 		if v := s.at; !v.isGone() && !s.choice.Leaves(v.Endpoint) {
+			s.settle(v)
 			return Send
 		}
 		s.at, verdict = nil, Move // D42: v0.4 went on sending to an endpoint that was gone
@@ -158,6 +161,13 @@ func (s *Session) Forward(datagram []byte) Verdict {
 		s.Drop(traffic.DropWaiting, 1)
 	}
 	return verdict
+}
+
+// settle counts an endpoint that never answers as well, if it has refused nothing for SettleTime although the session had sent it something before.
+func (s *Session) settle(v *Visit) {
+	if s.unanswered && !v.answered && !v.refused {
+		v.Endpoint.Outlasted(&v.trial, SettleTime)
+	}
 }
 
 // Counts reports whether the datagrams of the session are counted. Any goroutine may call it.
@@ -340,6 +350,7 @@ func (s *Session) HandOver(v *Visit, sent int) (next []byte, verdict Verdict) {
 		s.Carried(s.waiting[sent-1])
 	}
 	s.port.base.Sessions.Unreserve(s.waiting)
+	s.settle(v) // begins its trial
 	v.name = s.port.base.Resolver.Hold(v.Endpoint.Addr.Host, v.To.Addr())
 	s.at, s.waiting = v, nil
 	return nil, Done

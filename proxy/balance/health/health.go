@@ -176,6 +176,27 @@ func (h *Health) Returned() bool {
 	return true
 }
 
+// A Trial is what a client knows of an endpoint that it sends to and that never answers. The zero value is ready.
+type Trial struct{ ejection, since int64 }
+
+// Outlasted notes that the client has sent something, and was not refused. It ends the ejection, and reports true, if the client finds the same one as
+// longer ago than enough: nobody was refused meanwhile for whom it was made longer.
+func (h *Health) Outlasted(t *Trial, enough time.Duration) bool {
+	until := h.ejectedUntil.Load()
+	if until == 0 {
+		return false
+	}
+	now := int64(monotonic.Now())
+	if until != t.ejection {
+		t.ejection, t.since = until, now
+	}
+	if now-t.since <= int64(enough) || !h.ejectedUntil.CompareAndSwap(until, 0) {
+		return false
+	}
+	h.recovered()
+	return true
+}
+
 // Forget makes h well, but for what checks say: no client is to come over its protocol, so none would correct it.
 func (h *Health) Forget() {
 	h.Usable()

@@ -78,10 +78,8 @@ func (e *Endpoint) BeginDial(most int64) error {
 
 // EndDial notes that a dial which had begun has come to nothing.
 func (e *Endpoint) EndDial() {
-	x := e.stats()
-	x.dialing.Add(-1)
-	x.taken.Add(-1)
-	e.freed(x)
+	e.stats().dialing.Add(-1)
+	e.Left(false)
 }
 
 // places is how many clients of this node the endpoint may have at a time.
@@ -118,10 +116,8 @@ func (e *Endpoint) Joined() { e.stats().taken.Add(1) }
 
 // Finished notes that the endpoint has ended one of those, which is no load of it any more although its client has not ended it.
 func (e *Endpoint) Finished() {
-	x := e.stats()
-	x.finished.Add(1)
-	x.taken.Add(-1)
-	e.freed(x)
+	e.stats().finished.Add(1)
+	e.Left(false)
 }
 
 // Left notes that one of those has ended, or has moved to another endpoint. finished says whether the endpoint had ended it before.
@@ -245,6 +241,13 @@ func (e *Endpoint) Failed(protocol registry.Protocol) {
 func (e *Endpoint) Answered(protocol registry.Protocol) {
 	if e.stats().health[protocol].Answered() {
 		e.readmit(protocol)
+	}
+}
+
+// Outlasted notes that a UDP client has sent the endpoint something, and was not refused: see [health.Health.Outlasted].
+func (e *Endpoint) Outlasted(t *health.Trial, enough time.Duration) {
+	if h := e.healthOf(registry.UDP); h != nil && h.Outlasted(t, enough) {
+		e.readmit(registry.UDP)
 	}
 }
 

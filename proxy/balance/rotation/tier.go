@@ -24,8 +24,11 @@ type tier struct {
 	shares  *positions.Shares // of the endpoints, by their weights; nil without those
 }
 
-// setWeights has the endpoints be given clients by weights.
+// setWeights has the endpoints be given clients by weights; nil: all are 1.
 func (t *tier) setWeights(weights []int) {
+	if weights == nil {
+		return
+	}
 	if s := positions.NewShares(weights); !s.AreNone() {
 		t.weights, t.shares = weights, s
 	}

@@ -79,9 +79,7 @@ func (s *endpointSet) view(k kind, weights []int) *view {
 	v := new(view)
 	if len(s.endpoints) > 0 && s.nearness == nil && k == 0 && s.tellApart&overIPv6 == 0 { // as most are
 		t := &tier{endpoints: s.endpoints}
-		if weights != nil {
-			t.setWeights(weights)
-		}
+		t.setWeights(weights)
 		for i, e := range s.endpoints {
 			e.at[k].Store(int32(i))
 		}
@@ -137,9 +135,7 @@ func (s *endpointSet) partition(k kind, weights []int) (tiers []*tier) {
 				of = append(of, weights[m.position])
 			}
 		}
-		if of != nil {
-			t.setWeights(of)
-		}
+		t.setWeights(of)
 		tiers, members = append(tiers, t), members[n:]
 	}
 	return tiers
