@@ -150,6 +150,9 @@ func (c *connection) describe(now *traffic.Client) {
 	}
 }
 
+// aLongTimeAgo as a deadline ends a wait at once.
+var aLongTimeAgo = time.Unix(1, 0)
+
 // stop ends the connection, also while its header is awaited, or an endpoint is looked for.
 func (c *connection) stop(why traffic.Reason) {
 	c.mu.Lock()

@@ -72,9 +72,6 @@ func (s *session) refusedLocked(b *udpBackend, err error) {
 	}
 }
 
-// aLongTimeAgo as a deadline ends a wait at once.
-var aLongTimeAgo = time.Unix(1, 0)
-
 // leaveLocked takes the session from its backend, if it has one, and wakes run to find another.
 func (s *session) leaveLocked() {
 	if b := s.backend; b != nil {

@@ -168,10 +168,6 @@ func (s *Session) Reached(v *Visit) {
 // GoesFrom notes the proxy's own address towards the endpoint, before Reached does the endpoint.
 func (s *Session) GoesFrom(local netip.AddrPort) { s.local = &local }
 
-// SettleTime is how long an endpoint that never answers has not refused, either, when it counts as
-// reached. Not every protocol has answers.
-const SettleTime = time.Second
-
 // Departed notes that the socket of a visit was closed, and decides whether the session may be offered endpoints anew. It may
 // unless this one refused before it was reached. Then it goes on with those that it was not offered yet, so that when all refuse it
 // comes to an end. A session that has ended is offered none: it would take another client's turn.

@@ -163,6 +163,10 @@ func (s *Session) Forward(datagram []byte) Verdict {
 	return verdict
 }
 
+// SettleTime is how long an endpoint that never answers has not refused, either, when it counts as
+// reached. Not every protocol has answers.
+const SettleTime = time.Second
+
 // settle counts an endpoint that never answers as well, if it has refused nothing for SettleTime although the session had sent it something before.
 func (s *Session) settle(v *Visit) {
 	if s.unanswered && !v.answered && !v.refused {
