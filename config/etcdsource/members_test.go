@@ -56,6 +56,8 @@ func TestTheMembersOfAClusterAreTheEndpointsOfServices(t *testing.T) {
 		{"it ends", []string{"leader", "m2"}, "pg=10.0.0.2:5432 ro=10.0.0.3:5432"},
 		{"the role comes late", []string{"members/m1", aMember(1, "replica", "running", 5000), "members/m2", aMember(2, "master", "running", 0)}, "pg=10.0.0.2:5432 ro=10.0.0.1:5432,10.0.0.3:5432"},
 		{"the key goes back without a deletion", []string{"leader", "m1"}, "pg=10.0.0.1:5432 ro=10.0.0.3:5432"},
+		{"a second name for one address", []string{"members/m4", aMember(3, "replica", "running", 4000)}, "pg=10.0.0.1:5432 ro=10.0.0.3:5432"},
+		{"one of them goes", []string{"members/m4", ""}, "pg=10.0.0.1:5432 ro=10.0.0.3:5432"},
 		{"the primary writes", []string{"status", `{"optime":5025}`}, "pg=10.0.0.1:5432 ro=10.0.0.3:5432"},
 		{"a replica lags", []string{"status", `{"optime":5026}`}, "pg=10.0.0.1:5432 ro=10.0.0.1:5432"},
 		{"it is there again", []string{"members/m3", aMember(3, "replica", "running", 5025)}, "pg=10.0.0.1:5432 ro=10.0.0.3:5432"},

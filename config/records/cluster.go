@@ -112,6 +112,7 @@ func (s *State) members(name registry.Name, e *election) *registry.Endpoints {
 	terms := &service.Terms().Patroni
 	seats, fallback := e.cluster.Serving(terms)
 	var serve []registry.Addr
+	has := make(map[registry.Addr]bool) // no list may have an address twice, as two names of one member would
 	var out Tally
 	for _, seat := range seats {
 		addr, err := registry.ParseAddr(seat.Host)
@@ -120,7 +121,8 @@ func (s *State) members(name registry.Name, e *election) *registry.Endpoints {
 			out.Add(fmt.Sprintf("%s: %s", seat.Name, seat.Out))
 		case err != nil:
 			out.Add(fmt.Sprintf("%s: its conn_url names no host", seat.Name))
-		default:
+		case !has[addr]:
+			has[addr] = true
 			serve = append(serve, addr)
 		}
 	}
