@@ -2,14 +2,17 @@ package etcdsource
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"kubeproxy/config"
@@ -147,6 +150,7 @@ type ledger struct {
 	good   map[string]map[string]any // of members: the last value that could be read
 	since  map[string]int64          // revisions of status and of those values
 	before []float64                 // what status said before, the newest first: a list may leave out any number
+	paused bool
 }
 
 // unsaid is the text of a revision at which a value cannot be read: what counts then is the last good one that the source was given.
@@ -166,6 +170,7 @@ func (l *ledger) change(ev *clientv3.Event) {
 	if ev.Type == clientv3.EventTypeDelete {
 		delete(l.values, key)
 		delete(l.good, key)
+		l.paused = l.paused && key != cluster+"config"
 		return
 	}
 	if key == cluster+"status" {
@@ -173,6 +178,9 @@ func (l *ledger) change(ev *clientv3.Event) {
 		l.since[key] = ev.Kv.ModRevision
 	}
 	l.values[key] = value
+	if key == cluster+"config" {
+		l.paused = strings.Contains(value, `"pause":true`)
+	}
 	var m map[string]any
 	if json.Unmarshal(ev.Kv.Value, &m) == nil && m["conn_url"] != nil {
 		l.good[key], l.since[key] = m, ev.Kv.ModRevision
@@ -207,7 +215,7 @@ func (l *ledger) text(before float64) string {
 		if l.since[key] < l.since[cluster+"status"] && before > 0 {
 			to = min(before, optime)
 		}
-		if is && m["state"] == "running" && optime > 0 && at > 0 && to-at <= 1024 {
+		if is && m["state"] == "running" && optime > 0 && at > 0 && to-at <= 1024 && !slices.Contains(replicas, addressOf(m)) { // two members may name one address
 			replicas = append(replicas, addressOf(m))
 		}
 	}
@@ -221,37 +229,107 @@ func addressOf(m map[string]any) string {
 	return strings.TrimSuffix(strings.TrimPrefix(m["conn_url"].(string), "postgres://"), "/postgres")
 }
 
-// TestAtEachRevisionThoseMembersServeThatTheKeysName: whatever happens to the keys and to our connection, each update has those endpoints that the
-// history of etcd gives at its revision.
+// read has the ledger follow the cluster through what etcd has kept of its history, and gives what may be in force at each revision.
+func (l *ledger) read(t *testing.T, c *clientv3.Client, from, to int64) map[int64][]string {
+	t.Helper()
+	l.before = append([]float64{l.optime()}, l.before...) // of an era before, which a source may have seen
+	l.values, l.good, l.since, l.paused = make(map[string]string), make(map[string]map[string]any), make(map[string]int64), false
+	want := make(map[int64][]string)
+	for resp := range c.Watch(t.Context(), cluster, clientv3.WithPrefix(), clientv3.WithRev(from)) {
+		if err := resp.Err(); err != nil {
+			t.Fatal(err)
+		}
+		for _, ev := range resp.Events {
+			l.change(ev)
+			if want[ev.Kv.ModRevision] = l.texts(); l.hasBad() {
+				want[ev.Kv.ModRevision] = []string{unsaid}
+			}
+		}
+		if want[to] != nil {
+			break
+		}
+	}
+	return want
+}
+
+// TestAtEachRevisionThoseMembersServeThatTheKeysName: whatever happens to the keys, by a writer or by the end of a lease, to our connection, and to etcd, which
+// is restored once from older data, each update has those endpoints that the history of etcd gives at its revision.
 func TestAtEachRevisionThoseMembersServeThatTheKeysName(t *testing.T) {
-	etcd := etcdtest.StartProcess(t)
+	etcd := etcdtest.StartProcess(t, "--heartbeat-interval=10", "--election-timeout=50") // with the usual ones no lease is shorter than two seconds
 	c := etcd.Client(t)
 	seed := uint64(time.Now().UnixNano())
 	random := rand.New(rand.NewPCG(seed, 1))
 	t.Logf("seed %d", seed)
 	member := func() string { return fmt.Sprintf("m%d", random.IntN(4)+1) }
 	pick := func(of ...string) string { return of[random.IntN(len(of))] }
+	var leases []clientv3.LeaseID // the last one is given to keys; the others end by themselves
+	grant := func() {
+		resp, err := c.Grant(t.Context(), 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		leases = append(leases, resp.ID)
+	}
+	revoke := func() {
+		if _, err := c.Revoke(t.Context(), leases[len(leases)-1]); err != nil && !errors.Is(err, rpctypes.ErrLeaseNotFound) {
+			t.Fatal(err)
+		}
+		leases = leases[:len(leases)-1]
+	}
+	leased := func(key, value string) clientv3.Op {
+		if random.IntN(3) > 0 {
+			return clientv3.OpPut(cluster+key, value)
+		}
+		return clientv3.OpPut(cluster+key, value, clientv3.WithLease(leases[len(leases)-1]))
+	}
 	op := func() clientv3.Op {
-		switch random.IntN(10) {
+		switch random.IntN(11) {
 		case 0, 1:
-			return clientv3.OpPut(cluster+"leader", pick(member(), member(), "nobody"))
+			return leased("leader", pick(member(), member(), "nobody"))
 		case 2:
 			return clientv3.OpDelete(cluster + "leader")
 		case 3:
 			return clientv3.OpPut(cluster+"status", fmt.Sprintf(`{"optime":%d}`, 5000+random.IntN(2000)))
 		case 4:
-			return clientv3.OpPut(cluster+"members/"+member(), pick(`{`, `{}`, ``, `{"conn_url":null}`))
+			return leased("members/"+member(), pick(`{`, `{}`, ``, `{"conn_url":null}`))
 		case 5:
 			return clientv3.OpDelete(cluster + "members/" + member())
+		case 6:
+			if random.IntN(4) == 0 {
+				return clientv3.OpDelete(cluster + "config")
+			}
+			return clientv3.OpPut(cluster+"config", fmt.Sprintf(`{"ttl":%d,"pause":%v}`, random.IntN(60), random.IntN(2) == 0))
 		}
 		m := member()
-		return clientv3.OpPut(cluster+"members/"+m, aMember(int(m[1]-'0')+10+10*random.IntN(2), pick("replica", "replica", "master", "promoted", "demoted", "standby_leader"), pick("running", "running", "stopped"), int64(random.IntN(2)*(4500+random.IntN(2000)))))
+		return leased("members/"+m, aMember(int(m[1]-'0')+10+random.IntN(2), pick("replica", "replica", "master", "promoted", "demoted", "standby_leader"), pick("running", "running", "stopped"), int64(random.IntN(2)*(4500+random.IntN(2000)))))
 	}
 	start := put(t, c, spec("pg"), ofCluster(1, "primary", ""), spec("ro"), ofCluster(2, "replica", `,"kube-proxy/patroni-lag":"1kB"`), cluster+"leader", "m1")
-	link := etcdtest.NewLink(t, strings.TrimPrefix(etcd.URL(), "http://"))
+	link := etcdtest.NewLink(t, etcd.Addr())
 	f := follow(t, mayFollowPatroni("http://"+link.Addr()))
 	f.awaitRevision(t, 1)
+	var l ledger
+	var eras []map[int64][]string // what may be in force, before the restore and after it
 	var last int64
+	var saved string
+	// rest ends all leases, and awaits what was written last. From then on nothing changes.
+	rest := func() {
+		for len(leases) > 0 {
+			revoke()
+		}
+		last = put(t, c, cluster+"leader", "m1")
+		f.awaitRevision(t, last)
+	}
+	begin := func() {
+		etcd.Start(t)
+		c = etcd.Client(t)
+		grant()
+	}
+	// keep notes what etcd has kept of this era.
+	keep := func() {
+		eras = append(eras, l.read(t, c, start, last))
+		f.awaitStatus(t, fmt.Sprintf("paused: %v", l.paused), func(st config.Status) bool { return st.Elections[0].Paused == l.paused })
+	}
+	grant()
 	for i := range 1500 {
 		ops := make(map[string]clientv3.Op) // one for each key
 		for range random.IntN(3) + 1 {
@@ -262,11 +340,14 @@ func TestAtEachRevisionThoseMembersServeThatTheKeysName(t *testing.T) {
 		for _, o := range ops {
 			all = append(all, o)
 		}
-		resp, err := c.Txn(t.Context()).Then(all...).Commit()
-		if err != nil {
+		switch resp, err := c.Txn(t.Context()).Then(all...).Commit(); {
+		case errors.Is(err, rpctypes.ErrLeaseNotFound): // it has ended
+			grant()
+		case err != nil:
 			t.Fatal(err)
+		default:
+			last = resp.Header.Revision
 		}
-		last = resp.Header.Revision
 		switch random.IntN(100) {
 		case 0:
 			link.Cut()
@@ -274,35 +355,45 @@ func TestAtEachRevisionThoseMembersServeThatTheKeysName(t *testing.T) {
 			f.source.Resync()
 		case 2:
 			f.awaitRevision(t, last)
+		case 3, 4, 5:
+			revoke()
+			grant()
+		case 6:
+			grant()
 		}
-		if i%500 == 499 {
-			f.awaitRevision(t, last)
-		}
-	}
-	last = put(t, c, spec("other"), port(3), cluster+"leader", "m1")
-	f.awaitRevision(t, last)
-
-	want := make(map[int64][]string)
-	l := ledger{values: make(map[string]string), good: make(map[string]map[string]any), since: make(map[string]int64)}
-	for resp := range c.Watch(t.Context(), cluster, clientv3.WithPrefix(), clientv3.WithRev(start)) {
-		if err := resp.Err(); err != nil {
-			t.Fatal(err)
-		}
-		for _, ev := range resp.Events {
-			l.change(ev)
-			if want[ev.Kv.ModRevision] = l.texts(); l.hasBad() {
-				want[ev.Kv.ModRevision] = []string{unsaid}
+		switch i {
+		case 499:
+			rest()
+			etcd.Kill()
+			saved = t.TempDir()
+			if err := os.CopyFS(saved, os.DirFS(etcd.DataDir())); err != nil {
+				t.Fatal(err)
 			}
-		}
-		if want[last] != nil {
-			break
+			begin()
+		case 999:
+			rest()
+			keep()
+			etcd.Kill()
+			etcd.SwapDataDir(saved)
+			begin()
+			before := last
+			last = put(t, c, cluster+"leader", "m2")
+			f.awaitThat(t, "the restored keys", func() bool { r := f.updates[len(f.updates)-1].Revision; return r >= last && r < before })
 		}
 	}
+	rest()
+	keep()
+
 	compared, skipped, text, replay := 0, 0, "", follower{moved: make(chan struct{})}
+	var at int64
 	for _, u := range f.past() {
+		if u.Revision < at && len(eras) > 1 {
+			eras = eras[1:]
+		}
+		at = u.Revision
 		replay.apply(u)
 		_, text, _ = strings.Cut(replay.text(), " | ")
-		is := want[u.Revision]
+		is := eras[0][at]
 		if is == nil || is[0] == unsaid {
 			continue
 		}
@@ -310,10 +401,11 @@ func TestAtEachRevisionThoseMembersServeThatTheKeysName(t *testing.T) {
 			continue
 		}
 		if skipped++; !slices.Contains(is, text) {
-			t.Fatalf("at revision %d: %s; want %s", u.Revision, text, is[0])
+			t.Fatalf("at revision %d, %d restores to come: %s; want %s", at, len(eras)-1, text, is[0])
 		}
 	}
-	if compared < 50 || skipped > compared/60 {
-		t.Errorf("%d updates of %d were compared, and %d of them had not seen the status before", compared, len(f.past()), skipped)
+	if compared < 50 || skipped > compared/60 || len(eras) > 1 {
+		t.Errorf("%d updates of %d were compared, and %d of them had not seen the status before; %d restores were not noticed", compared, len(f.past()), skipped, len(eras)-1)
 	}
+	t.Logf("%d updates of %d were compared, and %d of them had not seen the status before", compared, len(f.past()), skipped)
 }
