@@ -154,7 +154,7 @@ func TestArrowsPointOneWayOnly(t *testing.T) {
 // proxyLevels are the packages of proxy from the bottom up. A package imports only those of lower levels, so no two of one level know
 // each other. A package without a line that imports proxy/engine is an engine. Engines stand just below proxy.
 var proxyLevels = [][]string{
-	{"proxy/sockopt", "proxy/traffic", "proxy/epoll/ring", "proxy/balance/affinity", "proxy/anyip", "proxy/balance/news", "proxy/balance/positions", "proxy/proxyproto"},
+	{"proxy/sockopt", "proxy/traffic", "proxy/epoll/ring", "proxy/balance/affinity", "proxy/anyip", "proxy/balance/news", "proxy/balance/positions", "proxy/proxyproto", "proxy/kernel/forwarding"},
 	{"proxy/removal", "proxy/ports"},
 	{"proxy/handover"},
 	{"proxy/balance/checks", "proxy/balance/health"},

@@ -31,6 +31,7 @@ func (p *Proxier) newCarrier(cfg Config) *kernel.Carrier {
 	c := kernel.New(p.cfg.BindAddress, kernel.Node{
 		Algorithm: p.lb.Algorithm,
 		Refuse:    addresses.Refuse,
+		IsLocal:   addresses.Own.IsLocal,
 		Bound:     cfg.boundByFlags(),
 		OnRemoval: cfg.OnRemoval,
 	})

@@ -15,6 +15,11 @@ func (p *Proxier) Override(match registry.AddrMatch, o balance.Override, force b
 	}
 	done, err = p.lb.Override(match, o, force)
 	p.applyKernelLocked() // so the next client finds none of those endpoints in the kernel
+	for i := range done {
+		if p.kernel != nil && done[i].Word == balance.Disable {
+			p.kernel.EndFlows(done[i].Service, done[i].Addr.IP)
+		}
+	}
 	return done, err
 }
 

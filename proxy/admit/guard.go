@@ -49,7 +49,7 @@ func (s *portSet) has(id registry.ListenerID) bool {
 	return s[id.Protocol][id.Number/64].Load()&(1<<(id.Number%64)) != 0
 }
 
-// The answers of isLocal are kept for so long, and so many of them.
+// The answers of IsLocal are kept for so long, and so many of them.
 const (
 	localFor = 5 * time.Second
 	maxLocal = 1 << 12
@@ -124,7 +124,7 @@ func (o *OwnPorts) Contains(protocol registry.Protocol, addr netip.AddrPort) boo
 	case !o.ports.has(port):
 		return false
 	case o.everywhere(protocol, addr.Port()):
-		return to.IsUnspecified() || to.IsLoopback() || o.isLocal(to)
+		return to.IsUnspecified() || to.IsLoopback() || o.IsLocal(to)
 	case to.IsUnspecified(): // dialling the unspecified address reaches this machine's loopback
 		return o.bind.IsLoopback()
 	}
@@ -155,9 +155,9 @@ func (o *OwnPorts) Reached(protocol registry.Protocol, local, remote netip.AddrP
 	return true
 }
 
-// isLocal reports whether datagrams to addr arrive at this machine: it is an address of an interface, or of a
+// IsLocal reports whether datagrams to addr arrive at this machine: it is an address of an interface, or of a
 // range that is routed here. If the system does not say, no address is local.
-func (o *OwnPorts) isLocal(addr netip.Addr) bool {
+func (o *OwnPorts) IsLocal(addr netip.Addr) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.refreshLocked()

@@ -47,7 +47,7 @@ func TestOwnListenersAreRecognisedHoweverTheyAreAddressed(t *testing.T) {
 
 func TestAnAddressOfAnInterfaceIsOurs(t *testing.T) {
 	own := NewOwnPorts(netip.IPv4Unspecified())
-	if !own.isLocal(netip.MustParseAddr("127.0.0.1")) {
+	if !own.IsLocal(netip.MustParseAddr("127.0.0.1")) {
 		t.Error("127.0.0.1 is on no interface of this machine")
 	}
 }
@@ -93,7 +93,7 @@ func TestAnswersAboutAddressesAreBounded(t *testing.T) {
 	own := NewOwnPorts(netip.IPv4Unspecified())
 	addr := netip.MustParseAddr("198.18.0.1")
 	for range 2*maxLocal + 1 {
-		if own.isLocal(addr) {
+		if own.IsLocal(addr) {
 			t.Fatalf("%s is an address of this machine", addr)
 		}
 		addr = addr.Next()

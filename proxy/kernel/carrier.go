@@ -12,6 +12,7 @@ import (
 
 	"kubeproxy/proxy/balance/rotation"
 	"kubeproxy/proxy/engine"
+	"kubeproxy/proxy/kernel/forwarding"
 	"kubeproxy/registry"
 )
 
@@ -30,7 +31,7 @@ var errNotYet = errors.New("it has not begun")
 func New(bind netip.Addr, node Node) *Carrier {
 	return &Carrier{
 		bind: bind, node: node, wake: make(chan struct{}, 1),
-		open: openTable, forwards: forwards, drops: dropsForwarded, flush: deleteFlows, list: listFlows,
+		open: openTable, forwards: forwarding.Missing, drops: forwarding.Dropping, flush: deleteFlows, list: listFlows, succeeded: anotherHasATable,
 		dirty:      make(map[*rotation.Rotation]struct{}),
 		off:        errNotYet,
 		ports:      make(map[registry.ListenerID]*port),
@@ -85,8 +86,8 @@ func (c *Carrier) Claim(id registry.ListenerID, claim *engine.Claim) {
 	}
 }
 
-// joinLocked notes that there is a port. If it is one of an address, the datagrams of its clients are the listener's there from now on, and no longer
-// those of the same port of the node.
+// joinLocked notes that there is a port. If it is one of an address, the datagrams of its clients are the listener's there, and no longer those of the
+// same port of the node, when Apply has put that in force.
 func (c *Carrier) joinLocked(p *port) {
 	if !p.id.Addr.IsValid() {
 		return
@@ -99,7 +100,7 @@ func (c *Carrier) joinLocked(p *port) {
 	if node := c.ports[id]; node != nil {
 		for _, e := range node.flows {
 			if e.Addr().Is4() == p.id.Addr.Is4() {
-				c.left = append(c.left, flow{p.id, e})
+				p.flows = append(p.flows, e)
 			}
 		}
 	}
@@ -165,13 +166,20 @@ func (c *Carrier) Stop() {
 	c.applyLocked()
 }
 
-// Close deletes the table.
+// Close deletes the table. Without a successor that has one, it deletes the UDP flows, too: nobody else would, and clients that go on would keep an
+// endpoint that may leave.
 func (c *Carrier) Close() {
+	c.flushing.Lock()
+	defer c.flushing.Unlock()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.stopped = true; c.table != nil {
+		glog.Info("kernel: this process carries nothing any more; TCP connections of the kernel go on only to a successor with -kernel=auto")
 		c.table.close()
 		c.table = nil
+	}
+	if err := c.endFlowsLocked(); err != nil {
+		glog.Warningf("kernel: UDP flows are left, and go on while they last: %v", err)
 	}
 }
 
@@ -209,6 +217,11 @@ func (c *Carrier) look() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.countLocked()
+	if c.table != nil {
+		if err := c.table.tidy(); err != nil {
+			c.failLocked(err)
+		}
+	}
 	c.examineLocked()
 	c.ageFlowsLocked()
 	c.judgeAllLocked() // also what is carried: an address of an endpoint may have become one of this node

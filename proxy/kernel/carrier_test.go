@@ -70,6 +70,8 @@ func (s *slate) connectionsOf(changes []change) (map[registry.ListenerID]uint64,
 	return counts, nil
 }
 
+func (s *slate) tidy() error { return nil }
+
 func (s *slate) close() { s.closed = true }
 
 // A desk is a carrier with slates for tables.
@@ -86,6 +88,8 @@ type desk struct {
 	reads   int       // of that
 	tallies traffic.Tallies
 	drops   error
+
+	succeeded bool // another process has a table
 }
 
 func newDesk(t *testing.T) *desk {
@@ -104,6 +108,7 @@ func newDesk(t *testing.T) *desk {
 		}
 		return d.broke
 	}
+	d.Carrier.succeeded = func() (bool, error) { return d.succeeded, nil }
 	d.Carrier.list = func() ([]earlier, error) {
 		d.reads++
 		return d.found, d.unread
@@ -564,5 +569,23 @@ func TestShieldsComeBeforeWhatTheyShieldFromAndGoAfterIt(t *testing.T) {
 	d.Stop()
 	if order := d.table().order; len(order) != len(ports)+1 || order[0] != web {
 		t.Errorf("at the end changes came in the order %v", order)
+	}
+}
+
+// Until the kernel leaves clients of the address to the listener there, the flows that are deleted would begin anew where they were.
+func TestFlowsOfTheNodeAreNotDeletedBeforeTheAddressIsShielded(t *testing.T) {
+	d := newDesk(t)
+	own := at("10.0.0.9", dns)
+	d.claim(dns, "node", registry.Terms{})
+	d.put(dns, addresses("10.0.0.1:53")...)
+	d.note(own, "own", registry.Terms{})
+	for d.flushSome() { // as Run may at any time
+	}
+	if got := d.deleted(); len(got) > 0 {
+		t.Errorf("%v are deleted before Apply", got)
+	}
+	d.Apply()
+	if got, want := d.deleted(), flowsOf(own, "10.0.0.1:53"); !slices.Contains(got, want[0]) {
+		t.Errorf("%v are deleted; want %v too", got, want)
 	}
 }

@@ -11,7 +11,6 @@ type change struct {
 	id                registry.ListenerID
 	before, after     []netip.AddrPort // none: the kernel does not carry the port
 	shielded, shields bool             // before and after: the kernel leaves clients of an address to the listener there, and not to the same port of the node
-	forget            bool             // no service has the port any more
 }
 
 // fill returns the endpoints of wanted in the order that changes fewest numbers: an endpoint that stays keeps its number if it is below the
@@ -65,7 +64,22 @@ func (c *change) differences() (gone, come []numbered) {
 
 // senders returns the clients of the port to whom userspace alone may answer, which have to go and to come.
 func (c *change) senders() (gone, come []netip.AddrPort) {
-	had, has := sendersOf(c.id, c.before), sendersOf(c.id, c.after)
+	return exchanged(sendersOf(c.id, c.before), sendersOf(c.id, c.after))
+}
+
+// members returns the endpoints that leave, whatever their number, and those that come.
+func (c *change) members() (gone, come []netip.AddrPort) {
+	had, has := make(map[netip.AddrPort]bool, len(c.before)), make(map[netip.AddrPort]bool, len(c.after))
+	for _, e := range c.before {
+		had[e] = true
+	}
+	for _, e := range c.after {
+		has[e] = true
+	}
+	return exchanged(had, has)
+}
+
+func exchanged(had, has map[netip.AddrPort]bool) (gone, come []netip.AddrPort) {
 	for s := range had {
 		if !has[s] {
 			gone = append(gone, s)

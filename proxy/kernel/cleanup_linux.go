@@ -12,8 +12,12 @@ import (
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
+	"kubeproxy/proxy/kernel/forwarding"
 	"kubeproxy/registry"
 )
+
+// Supported reports whether this system has a kernel that can carry ports.
+const Supported = true
 
 // aTableOfOurs is how [openTable] names a table.
 var aTableOfOurs = regexp.MustCompile(`^` + tablePrefix + `[0-9]+-[0-9a-f]{8}$`)
@@ -24,16 +28,36 @@ var aTableOfOurs = regexp.MustCompile(`^` + tablePrefix + `[0-9]+-[0-9a-f]{8}$`)
 // A process of ours cannot leave a table: the kernel deletes it with the socket that owns it. But a ruleset that is saved while the process
 // runs has the table, and a program that restores it may make the table without an owner.
 func Cleanup() (deleted, owned []string, err error) {
-	conn, err := nftables.New()
+	conn, free, owned, err := tablesOfOurs()
 	if err != nil {
-		return nil, nil, fmt.Errorf("netlink: %w", err)
+		return nil, owned, err
+	}
+	for _, t := range free {
+		if err := deleteTable(conn, t); err != nil {
+			return deleted, owned, fmt.Errorf("delete table %s: %w", t.Name, err)
+		}
+		deleted = append(deleted, t.Name)
+	}
+	return deleted, owned, nil
+}
+
+// anotherHasATable reports whether another process of ours has a table.
+func anotherHasATable() (bool, error) {
+	_, _, owned, err := tablesOfOurs()
+	return len(owned) > 0, err
+}
+
+// tablesOfOurs returns the tables that have a name like ours and belong to no process, and the names of those that do.
+func tablesOfOurs() (conn *nftables.Conn, free []*nftables.Table, owned []string, err error) {
+	if conn, err = nftables.New(); err != nil {
+		return nil, nil, nil, fmt.Errorf("netlink: %w", err)
 	}
 	tables, err := conn.ListTablesOfFamily(nftables.TableFamilyINet)
 	switch {
 	case errors.Is(err, syscall.EPERM):
-		return nil, nil, errNoCapability
+		return nil, nil, nil, forwarding.ErrNoCapability
 	case err != nil:
-		return nil, nil, fmt.Errorf("list tables: %w", err)
+		return nil, nil, nil, fmt.Errorf("list tables: %w", err)
 	}
 	for _, t := range tables {
 		if !aTableOfOurs.MatchString(t.Name) {
@@ -43,17 +67,14 @@ func Cleanup() (deleted, owned []string, err error) {
 		switch {
 		case errors.Is(err, syscall.ENOENT): // its process has just ended
 		case err != nil:
-			return deleted, owned, fmt.Errorf("read table %s: %w", t.Name, err)
+			return nil, nil, owned, fmt.Errorf("read table %s: %w", t.Name, err)
 		case has:
 			owned = append(owned, t.Name)
 		default:
-			if err := deleteTable(conn, t); err != nil {
-				return deleted, owned, fmt.Errorf("delete table %s: %w", t.Name, err)
-			}
-			deleted = append(deleted, t.Name)
+			free = append(free, t)
 		}
 	}
-	return deleted, owned, nil
+	return conn, free, owned, nil
 }
 
 // hasOwner reports whether a table belongs to a socket.

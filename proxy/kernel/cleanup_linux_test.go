@@ -18,7 +18,7 @@ import (
 // leave makes a table like ours without an owner, as a program may that restores a saved ruleset.
 func leave(t *testing.T, name string, changes ...change) {
 	t.Helper()
-	left := &nftTable{has: make(map[registry.ListenerID]bool)}
+	left := &nftTable{leaving: make(map[flow]struct{})}
 	var err error
 	left.conn, err = nftables.New(nftables.AsLasting(), nftables.WithSockOptions(func(raw *netlink.Conn) error {
 		left.raw = raw

@@ -281,22 +281,19 @@ func decodeTuple(data []byte) (source, target netip.AddrPort, protocol byte, err
 		return source, target, 0, err
 	}
 	for d.ByteOrder = binary.BigEndian; d.Next(); {
-		d.Nested(func(field *netlink.AttributeDecoder) error {
-			for field.Next() {
-				switch of, is := d.Type(), field.Type(); {
-				case of == ctTupleIP && (is == ctIPv4Source || is == ctIPv6Source):
-					from, _ = netip.AddrFromSlice(field.Bytes())
-				case of == ctTupleIP && (is == ctIPv4Dst || is == ctIPv6Dst):
-					to, _ = netip.AddrFromSlice(field.Bytes())
-				case of == ctTupleProto && is == ctProtoNum:
-					protocol = field.Uint8()
-				case of == ctTupleProto && is == ctProtoSource:
-					fromPort = field.Uint16()
-				case of == ctTupleProto && is == ctProtoDst:
-					toPort = field.Uint16()
-				}
+		fields(d, func(field *netlink.AttributeDecoder) {
+			switch of, is := d.Type(), field.Type(); {
+			case of == ctTupleIP && (is == ctIPv4Source || is == ctIPv6Source):
+				from, _ = netip.AddrFromSlice(field.Bytes())
+			case of == ctTupleIP && (is == ctIPv4Dst || is == ctIPv6Dst):
+				to, _ = netip.AddrFromSlice(field.Bytes())
+			case of == ctTupleProto && is == ctProtoNum:
+				protocol = field.Uint8()
+			case of == ctTupleProto && is == ctProtoSource:
+				fromPort = field.Uint16()
+			case of == ctTupleProto && is == ctProtoDst:
+				toPort = field.Uint16()
 			}
-			return nil
 		})
 	}
 	return netip.AddrPortFrom(from, fromPort), netip.AddrPortFrom(to, toPort), protocol, d.Err()

@@ -21,7 +21,7 @@
 //	  map endpoints4 { l4proto . port . number : address . port }
 //	  set senders4   { udp . port . address . port }      # an endpoint of the port, as its client
 //	  set hosts4     { udp . port . address }             # likewise, where its port is that of the service
-//	  set carried    { l4proto . port }
+//	  set carried4   { l4proto . port . address . port }  # an endpoint of the port, now or within the last 20 s
 //	  chain prerouting, output {                          # type nat, priority dstnat
 //	    udp: jump senders
 //	    from or to a loopback or link-local address: return
@@ -32,7 +32,8 @@
 //	  chain senders { port and source in @senders4 or @hosts4: accept }
 //	  chain of4-3 { dnat ip to l4proto . th dport . numgen random mod 3 map @endpoints4 }
 //	  chain postrouting {                                 # type nat, priority srcnat
-//	    ct status dnat, l4proto . ct original proto-dst @carried: masquerade
+//	    ct status dnat, not to the loopback interface
+//	    l4proto . ct original proto-dst . ct reply saddr . ct reply proto-src @carried4: masquerade
 //	  }
 //	}
 //
@@ -53,7 +54,8 @@
 // Chains of type nat see the first packet of a connection only, so the counter of a port counts connections.
 //
 // Connections are masqueraded: an endpoint sees an address of the node, as it does with the engines, and its answers come back here. No
-// mark is set, neither on packets nor on connections, because other programs may use any bit of them.
+// mark is set, neither on packets nor on connections, because other programs may use any bit of them. So port and endpoint tell our connections
+// from those that other programs translate; with a bind address, that too, for ports of the node.
 //
 // # How it ends
 //
@@ -63,6 +65,8 @@
 // While a successor takes over, both processes have a table. The successor makes its own before the predecessor's goes, or the
 // kernel would stop to translate the packets of connections that it carries. (It does so when the last chain of type nat goes. Such
 // connections are reset then, as those of a relay are when its process ends.)
+//
+// Without a successor that has a table, a process deletes its UDP flows at its end: rules of other programs may keep the kernel translating.
 //
 // UDP flows to an endpoint that leaves, refuses a check, or fails its checks are deleted from the connection table, so that the next datagram
 // finds another endpoint. Replies that are on their way then are lost, so flows to the other endpoints go on, also while the port is

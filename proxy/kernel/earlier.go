@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 
@@ -60,6 +61,49 @@ func (c *Carrier) listFlowsLocked() {
 	for _, e := range all {
 		c.earlier[e.id.Number] = append(c.earlier[e.id.Number], e)
 	}
+}
+
+// EndFlows deletes the UDP flows of the ports of a service to an endpoint that nobody is to have any more. It returns when they are, or are to be tried again.
+func (c *Carrier) EndFlows(service registry.Name, endpoint netip.AddrPort) {
+	endpoint = netip.AddrPortFrom(endpoint.Addr().Unmap(), endpoint.Port())
+	c.mu.Lock()
+	for _, p := range c.ports {
+		if i := slices.Index(p.flows, endpoint); i >= 0 && p.claim != nil && p.claim.Key.Name == service {
+			p.flows = slices.Delete(slices.Clone(p.flows), i, i+1)
+			c.left = append(c.left, flow{p.id, endpoint})
+		}
+	}
+	c.mu.Unlock()
+	for c.flushSome() {
+	}
+}
+
+// endFlowsLocked deletes the UDP flows of all ports, for good, unless a successor has a table, and looks after them.
+func (c *Carrier) endFlowsLocked() error {
+	for _, p := range c.ports {
+		for _, e := range p.flows {
+			c.left = append(c.left, flow{p.id, e})
+		}
+		p.flows = nil
+	}
+	ours := make(map[flow]bool)
+	for _, f := range c.left {
+		ours[f] = true
+	}
+	if len(ours) == 0 {
+		return nil
+	}
+	if is, err := c.succeeded(); is || err != nil {
+		return err
+	}
+	all, err := c.list() // so that no endpoint is looked for that has none
+	for _, e := range all {
+		if ours[e.flow] || c.isAtNodeLocked(&e) && ours[flow{e.id.AtNode(), e.endpoint}] {
+			err = cmp.Or(err, c.flush(e.id, e.endpoint))
+		}
+	}
+	c.left = nil
+	return err
 }
 
 // ageFlowsLocked forgets the earlier flows at the second look after they were read, for each port has its own by then. A predecessor was still there

@@ -137,3 +137,40 @@ func TestPortsAreCarriedAlsoIfEarlierFlowsCannotBeRead(t *testing.T) {
 		t.Errorf("they were read %d times; want once", d.reads)
 	}
 }
+
+func TestCloseDeletesTheFlowsThatNoSuccessorHas(t *testing.T) {
+	for _, succeeded := range []bool{false, true} {
+		d := newDesk(t)
+		d.Carrier.succeeded = func() (bool, error) {
+			if !d.table().closed {
+				t.Error("what begins after this question is not deleted")
+			}
+			return succeeded, nil
+		}
+		own := at("10.0.0.9", dns)
+		d.check("node", "10.0.0.1:53")
+		d.claim(dns, "node", registry.Terms{})
+		d.put(dns, addresses("10.0.0.1:53", "10.0.0.2:53")...)
+		d.claim(own, "own", registry.Terms{})
+		d.put(own, addresses("10.0.0.3:53")...)
+		d.Stop()
+		d.Claim(dns, nil) // its listener closes
+		d.flushed = nil
+		d.found = []earlier{
+			to("192.0.2.1:53", "10.0.0.1:53", true), to("192.0.2.1:53", "10.0.0.2:53", true), to("10.0.0.9:53", "10.0.0.3:53", true),
+			to("192.0.2.1:53", "10.0.0.7:53", true), to("198.51.100.1:53", "10.0.0.1:53", false), to("192.0.2.1:54", "10.0.0.1:53", true), // of other programs
+		}
+		d.Close()
+		want := append(flowsOf(own, "10.0.0.3:53"), flowsOf(at("192.0.2.1", dns), "10.0.0.1:53", "10.0.0.2:53")...)
+		if succeeded {
+			want = nil
+		}
+		if got := d.deleted(); !slices.Equal(got, want) {
+			t.Errorf("a successor has a table: %t: %v are deleted; want %v", succeeded, got, want)
+		}
+		d.Close() // once more
+		if got := d.deleted(); len(got) > 0 {
+			t.Errorf("%v are deleted twice", got)
+		}
+	}
+}

@@ -56,9 +56,9 @@ func (c *Carrier) judgeLocked() (due []verdict) {
 			addresses -= len(wanted)
 			wanted, reason = nil, TooMany
 		}
-		v := verdict{change{id: p.id, before: p.installed, after: fill(p.installed, wanted), shielded: p.shielded, forget: p.claim == nil}, p, reason, stay}
+		v := verdict{change{id: p.id, before: p.installed, after: fill(p.installed, wanted), shielded: p.shielded}, p, reason, stay}
 		v.shields = len(v.after) == 0 && c.needsShieldLocked(p, reason)
-		if slices.Equal(v.before, v.after) && v.shields == v.shielded && !(v.forget && p.listed) && !p.changesHands() {
+		if slices.Equal(v.before, v.after) && v.shields == v.shielded && !p.changesHands() {
 			c.settleLocked(&v)
 			continue
 		}
@@ -176,7 +176,6 @@ func (c *Carrier) settleLocked(v *verdict) {
 	}
 	c.addresses += len(v.after) - len(p.installed)
 	p.installed, p.shielded, p.reason = v.after, v.shields, v.reason
-	p.listed = len(v.after) > 0 || p.listed && !v.forget
 	c.view.Lock()
 	defer c.view.Unlock()
 	if p.claim == nil {
@@ -223,7 +222,7 @@ func (c *Carrier) failLocked(err error) {
 	}
 	c.addresses = 0
 	for _, p := range c.ports {
-		p.installed, p.shielded, p.listed, p.counted = nil, false, false, 0
+		p.installed, p.shielded, p.counted = nil, false, 0
 	}
 	c.judgeAllLocked()
 	c.noteLocked()

@@ -18,10 +18,11 @@ const maxEndpoints = 512
 type Node struct {
 	Forwards [2]error // why the node does not forward packets of IPv4, of IPv6; nil: it does
 
-	Algorithm func(registry.Balance) registry.Balance // of a service whose record names this one; as [rotation.Rules.Algorithm]
+	Algorithm func(registry.Balance) registry.Balance // of a service whose record names this one; as rotation.Rules.Algorithm says
 	Refuse    func(registry.Protocol, netip.AddrPort) error
-	Bound     [2]bool        // a flag limits or reads the connections of each service, by protocol
-	OnRemoval removal.Policy // of TCP connections, where the record does not say
+	IsLocal   func(netip.Addr) bool // whether an address is one of the node
+	Bound     [2]bool               // a flag limits or reads the connections of each service, by protocol
+	OnRemoval removal.Policy        // of TCP connections, where the record does not say
 }
 
 // Judge returns the endpoints that the kernel may give to clients of a port, and Carried; or none, and why not. It changes nothing.
@@ -72,7 +73,7 @@ func (n *Node) Stay(terms *registry.Terms, endpoints iter.Seq2[registry.Addr, he
 	}
 	for addr, standing := range endpoints {
 		switch standing {
-		case health.Awaited, health.Sound, health.Overdue, health.Doubtful, health.Weighted:
+		case health.Awaited, health.Sound, health.Overdue, health.Doubtful, health.Weighted, health.Overridden:
 			at := netip.AddrPortFrom(addr.IP.Addr().Unmap(), addr.IP.Port())
 			if n.examine(registry.UDP, addr, standing) == Address || n.Forwards[familyOf([]netip.AddrPort{at})] != nil || !has(at) {
 				continue
@@ -106,14 +107,17 @@ func (n *Node) keeps(terms *registry.Terms) bool {
 	return others.Equal(&registry.Terms{})
 }
 
-// examine returns why an endpoint keeps the kernel from carrying its port; Carried: it does not.
+// examine returns why an endpoint keeps the kernel from carrying its port; Carried: it does not. What the kernel sends to the node itself passes no
+// postrouting, so an endpoint there would see clients' own addresses, and the node's firewall would meet clients at the endpoint's port.
 func (n *Node) examine(protocol registry.Protocol, addr registry.Addr, standing health.Standing) Reason {
 	ip := addr.IP.Addr().Unmap()
 	switch {
-	case addr.Host != "" || ip.IsLoopback() || ip.IsLinkLocalUnicast() || n.Refuse(protocol, netip.AddrPortFrom(ip, addr.IP.Port())) != nil:
+	case addr.Host != "" || ip.IsLoopback() || ip.IsLinkLocalUnicast() || n.IsLocal(ip) || n.Refuse(protocol, netip.AddrPortFrom(ip, addr.IP.Port())) != nil:
 		return Address
 	case standing == health.Weighted:
-		return Terms
+		return Weights
+	case standing == health.Overridden:
+		return Overridden
 	case standing == health.Unchecked:
 		return NotChecked
 	case standing == health.Awaited:

@@ -55,6 +55,7 @@ func anywhere() *Node {
 			}
 			return nil
 		},
+		IsLocal: func(addr netip.Addr) bool { return addr == netip.MustParseAddr("10.0.0.98") },
 	}
 }
 
@@ -84,11 +85,14 @@ func TestAPortIsCarriedOnlyWhereTheKernelCanDoWhatItWants(t *testing.T) {
 		{name: "the checks of one are overdue", endpoints: append(sound("10.0.0.1:80"), standing{"10.0.0.2:80", health.Overdue}), want: Overdue},
 		{name: "one is in doubt", endpoints: append(sound("10.0.0.1:80"), standing{"10.0.0.2:80", health.Doubtful}), want: InDoubt},
 		{name: "one has refused", endpoints: append(sound("10.0.0.1:80"), standing{"10.0.0.2:80", health.Unsettled}), want: InDoubt},
-		{name: "a weight", endpoints: append(sound("10.0.0.1:80"), standing{"10.0.0.2:80", health.Weighted}), want: Terms},
+		{name: "a weight", endpoints: append(sound("10.0.0.1:80"), standing{"10.0.0.2:80", health.Weighted}), want: Weights},
+		{name: "a weight for a while", endpoints: append(sound("10.0.0.1:80"), standing{"10.0.0.2:80", health.Overridden}), want: Overridden},
 		{name: "a host name", endpoints: sound("web.example"), want: Address},
 		{name: "the loopback", endpoints: sound("127.0.0.1:80"), want: Address},
 		{name: "the loopback of IPv6", endpoints: sound("[::1]:80"), want: Address},
 		{name: "a link-local address", endpoints: sound("[fe80::1]:80"), want: Address},
+		{name: "an address of the node", endpoints: sound("10.0.0.1:80", "10.0.0.98:80"), want: Address},
+		{name: "an address of the node in its IPv6 spelling", endpoints: sound("[::ffff:10.0.0.98]:80"), want: Address},
 		{name: "an address that must not be dialled", endpoints: sound("10.0.0.99:80"), want: Address},
 		{name: "both families", endpoints: sound("10.0.0.1:80", "[fd00::1]:80"), want: Families},
 		{name: "an address of the other family", at: netip.MustParseAddr("fd00::9"), endpoints: sound("10.0.0.1:80"), want: Families},
@@ -130,7 +134,7 @@ func TestAPortIsCarriedOnlyWhereTheKernelCanDoWhatItWants(t *testing.T) {
 
 func TestUDPFlowsGoOnToEndpointsThatNothingSpeaksAgainst(t *testing.T) {
 	others := []standing{{"10.0.0.2:53", health.Unsettled}, {"10.0.0.3:53", health.Failing}, {"10.0.0.4:53", health.Unchecked},
-		{"10.0.0.99:53", health.Sound}, {"web.example", health.Sound}, {"10.0.0.6:53", health.Sound}}
+		{"10.0.0.98:53", health.Sound}, {"10.0.0.99:53", health.Sound}, {"web.example", health.Sound}, {"10.0.0.6:53", health.Sound}}
 	has := func(e netip.AddrPort) bool { return e != netip.MustParseAddrPort("10.0.0.6:53") }
 	for _, c := range []struct {
 		name  string
@@ -144,6 +148,7 @@ func TestUDPFlowsGoOnToEndpointsThatNothingSpeaksAgainst(t *testing.T) {
 		{name: "a check was not answered", is: health.Doubtful, goOn: true},
 		{name: "it is asked another question from now on", is: health.Awaited, goOn: true},
 		{name: "it gets another share of clients", is: health.Weighted, goOn: true},
+		{name: "it gets another share for a while", is: health.Overridden, goOn: true},
 		{name: "its service wants what the kernel cannot do", is: health.Sound, terms: registry.Terms{SourceRanges: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}},
 		{name: "a limit of sessions", is: health.Sound, node: func(n *Node) { n.Bound[registry.UDP] = true }},
 		{name: "no forwarding", is: health.Sound, node: func(n *Node) { n.Forwards[0] = errors.New("not forwarded") }},

@@ -9,10 +9,12 @@ const (
 	Carried
 	NotOpen       // no service has the port, or its listener is not open
 	Terms         // the service wants what the kernel cannot do
+	Weights       // an endpoint has another weight than 1
+	Overridden    // an endpoint has another weight than 1 for a while, by an operator
 	ByFlag        // a flag limits the number of its connections or their silence, has their first bytes read, or has them closed
 	NoEndpoints   // there are none, or the checks of all fail
 	TooMany       // endpoints
-	Address       // an endpoint has a name, is on the loopback, is link-local, or must not be dialled
+	Address       // an endpoint has a name, is on the node, is link-local, or must not be dialled
 	Families      // there are endpoints of IPv4 and of IPv6, or of another one than the address of the port
 	NotForwarded  // the node does not forward the family of the endpoints
 	NotChecked    // an endpoint is not checked
@@ -23,7 +25,7 @@ const (
 	numReasons
 )
 
-var reasonCodes = [numReasons]string{"off", "carried", "not-open", "terms", "flag", "no-endpoints", "too-many-endpoints", "address",
+var reasonCodes = [numReasons]string{"off", "carried", "not-open", "terms", "weights", "override", "flag", "no-endpoints", "too-many-endpoints", "address",
 	"family", "not-forwarded", "not-checked", "not-checked-yet", "overdue", "addresses", "in-doubt"}
 
 // String returns the reason as metrics and pages spell it.

@@ -15,16 +15,18 @@ import (
 // reg0 is the first register of four bytes. A key or a value of a map is in consecutive ones.
 const reg0 = unix.NFT_REG32_00
 
-// What an address is stored as: its bytes, and where its source and destination are in the packet.
+// What an address is stored as: its bytes, and where source and destination are in the packet, and in a connection.
 var addressing = [2]struct {
 	protocol    byte // NFPROTO
 	length      uint32
 	source      uint32
 	destination uint32
 	addr        nftables.SetDatatype
+
+	ctSource, ctDestination uint32
 }{
-	{unix.NFPROTO_IPV4, 4, 12, 16, nftables.TypeIPAddr},
-	{unix.NFPROTO_IPV6, 16, 8, 24, nftables.TypeIP6Addr},
+	{unix.NFPROTO_IPV4, 4, 12, 16, nftables.TypeIPAddr, unix.NFT_CT_SRC_IP, unix.NFT_CT_DST_IP},
+	{unix.NFPROTO_IPV6, 16, 8, 24, nftables.TypeIP6Addr, unix.NFT_CT_SRC_IP6, unix.NFT_CT_DST_IP6},
 }
 
 // Packets from and to these networks are the engine's. Those of the loopback are met only where they leave a program; what is
@@ -38,15 +40,8 @@ var (
 func (t *nftTable) addRules(bind netip.Addr) error {
 	for i := range t.parts {
 		t.parts[i] = newPart(t.nft, i)
-	}
-	t.parts[1].carried = t.parts[0].carried // the key of a port of the node has no address, and so no family
-	for i := range t.parts {
 		p := &t.parts[i]
-		sets := []*nftables.Set{p.ports, p.endpoints, p.senders, p.hosts, p.carried}
-		if i == 1 {
-			sets = sets[:4]
-		}
-		for _, set := range sets {
+		for _, set := range []*nftables.Set{p.ports, p.endpoints, p.senders, p.hosts, p.carried} {
 			t.lastSet++
 			set.ID = t.lastSet
 			if err := t.conn.AddSet(set, nil); err != nil {
@@ -65,8 +60,8 @@ func (t *nftTable) addRules(bind netip.Addr) error {
 	if err := t.conn.Flush(); err != nil {
 		return err
 	}
-	for _, i := range []int{0, atAddresses, atAddresses + 1} {
-		if err := t.parts[i].createMasquerade(t.raw, postrouting); err != nil {
+	for i := range t.parts {
+		if err := t.parts[i].createMasquerade(t.raw, postrouting, bind); err != nil {
 			return err
 		}
 	}
@@ -94,9 +89,7 @@ func newPart(table *nftables.Table, index int) part {
 	p.endpoints.IsMap, p.endpoints.DataType = true, nftables.MustConcatSetType(a.addr, nftables.TypeInetService)
 	p.senders = set("senders", and(a.addr, nftables.TypeInetService))
 	p.hosts = set("hosts", and(a.addr))
-	if p.carried = set("carried", and()); !p.addressed {
-		p.carried.Name = "carried"
-	}
+	p.carried = set("carried", and(a.addr, nftables.TypeInetService))
 	return p
 }
 
@@ -200,20 +193,29 @@ func (t *nftTable) exceptFromMasquerade(c *nftables.Chain) {
 		&expr.Meta{Key: expr.MetaKeyOIF, Register: reg0}, is(native(loopbackIndex)), &expr.Verdict{Kind: expr.VerdictReturn})
 }
 
-// createMasquerade adds the rule that masquerades connections whose original destination is in the set of carried ports.
-func (p *part) createMasquerade(conn *netlink.Conn, chain *nftables.Chain) error {
+// createMasquerade adds the rule that masquerades connections whose original destination and endpoint are in the set of those that are carried.
+// Neither alone would do: other programs translate connections, too, and may use the same ports.
+func (p *part) createMasquerade(conn *netlink.Conn, chain *nftables.Chain, bind netip.Addr) error {
 	var rule [][]byte
 	var failed error
 	add := func(encoded []byte, err error) {
 		rule, failed = append(rule, encoded), cmp.Or(failed, err)
 	}
-	next := uint32(reg0)
-	if p.addressed {
-		add(original(uint32([2]int{unix.NFT_CT_DST_IP, unix.NFT_CT_DST_IP6}[p.family]), reg0))
+	a, next := &addressing[p.family], uint32(reg0)
+	switch {
+	case p.addressed:
+		add(ofConnection(original, a.ctDestination, reg0))
 		next += p.registers()
+	case !bind.IsUnspecified() && bind.Is4() != (p.family == 0):
+		return nil
+	case !bind.IsUnspecified():
+		add(ofConnection(original, a.ctDestination, reg0))
+		add(expr.Marshal(unix.NFPROTO_INET, is(bind.AsSlice())))
 	}
 	add(expr.Marshal(unix.NFPROTO_INET, &expr.Meta{Key: expr.MetaKeyL4PROTO, Register: next}))
-	add(original(unix.NFT_CT_PROTO_DST, next+1))
+	add(ofConnection(original, unix.NFT_CT_PROTO_DST, next+1))
+	add(ofConnection(reply, a.ctSource, next+2))
+	add(ofConnection(reply, unix.NFT_CT_PROTO_SRC, next+2+p.registers()))
 	add(expr.Marshal(unix.NFPROTO_INET, &expr.Lookup{SourceRegister: reg0, SetName: p.carried.Name, SetID: p.carried.ID}))
 	add(expr.Marshal(unix.NFPROTO_INET, &expr.Masq{}))
 	if failed != nil {
@@ -235,16 +237,19 @@ func (p *part) createMasquerade(conn *netlink.Conn, chain *nftables.Chain) error
 	return transact(conn, nftMessage(unix.NFT_MSG_NEWRULE, netlink.Create|unix.NLM_F_APPEND, attributes))
 }
 
-// original encodes an expression that loads a field of a connection as its client began it; a connection of the other family has no such address, and the
+// Directions of a connection: as its client began it, and of what its endpoint answers.
+const original, reply = 0, 1
+
+// ofConnection encodes an expression that loads a field of a connection in a direction; one of the other family has no such address, and the
 // rule ends. Package nftables gives the direction four bytes, and each use of it makes the kernel log a warning: it is one.
-func original(field, register uint32) ([]byte, error) {
+func ofConnection(direction uint8, field, register uint32) ([]byte, error) {
 	e := netlink.NewAttributeEncoder()
 	e.ByteOrder = binary.BigEndian
 	e.Bytes(unix.NFTA_EXPR_NAME, name("ct"))
 	e.Nested(unix.NFTA_EXPR_DATA, func(ct *netlink.AttributeEncoder) error {
 		ct.Uint32(unix.NFTA_CT_DREG, register)
 		ct.Uint32(unix.NFTA_CT_KEY, field)
-		ct.Uint8(unix.NFTA_CT_DIRECTION, 0)
+		ct.Uint8(unix.NFTA_CT_DIRECTION, direction)
 		return nil
 	})
 	return e.Encode()

@@ -20,7 +20,9 @@ type nftTable struct {
 
 	parts   [2 * atAddresses]part // of the node over IPv4, over IPv6, and likewise of addresses
 	lastSet uint32
-	has     map[registry.ListenerID]bool // what the sets of carried ports hold
+
+	// Ports and endpoints that are still masqueraded: those that have left since the last tidy, and those that had left before it.
+	leaving, left map[flow]struct{}
 }
 
 // atAddresses is the index of the first part with the ports of addresses; before it are those of the node.
@@ -32,7 +34,7 @@ type part struct {
 	addressed        bool // its keys begin with the address of the port
 	ports, endpoints *nftables.Set
 	senders, hosts   *nftables.Set // UDP clients that are left to the listener: by address and port, and by address alone
-	carried          *nftables.Set // ports whose connections are masqueraded
+	carried          *nftables.Set // ports and endpoints, whose connections are masqueraded
 	chains           map[int]bool  // by the number of endpoints
 }
 
@@ -44,22 +46,13 @@ func (t *nftTable) part(id registry.ListenerID, endpoints []netip.AddrPort) *par
 	return &t.parts[familyOf(endpoints)]
 }
 
-// carried returns the set of ports whose connections are masqueraded, for a port. The ports of the node have one for both families.
-func (t *nftTable) carried(id registry.ListenerID) *nftables.Set {
-	if id.Addr.IsValid() {
-		return t.part(id, nil).carried
-	}
-	return t.parts[0].carried
-}
-
 // senderSet returns the set for a UDP client of a port that [change.senders] names, and its key there.
 func (t *nftTable) senderSet(id registry.ListenerID, client netip.AddrPort) (*nftables.Set, []byte) {
 	p := t.part(id, []netip.AddrPort{client})
-	key := append(portKey(id), client.Addr().AsSlice()...)
 	if client.Port() == 0 {
-		return p.hosts, key
+		return p.hosts, append(portKey(id), client.Addr().AsSlice()...)
 	}
-	return p.senders, append(key, byte(client.Port()>>8), byte(client.Port()), 0, 0)
+	return p.senders, append(portKey(id), endpointValue(client)...)
 }
 
 // portKey is the key of a port: each of its fields begins at a multiple of four bytes.
@@ -94,7 +87,7 @@ func portOf(key []byte) (id registry.ListenerID, ok bool) {
 }
 
 func endpointKey(id registry.ListenerID, number int) []byte {
-	return binary.NativeEndian.AppendUint32(portKey(id), uint32(number))
+	return append(portKey(id), native(uint32(number))...)
 }
 
 func endpointValue(addr netip.AddrPort) []byte {

@@ -19,11 +19,12 @@ type Carrier struct {
 	wake chan struct{} // capacity 1: a full channel means that there is something to apply
 
 	// What the system does; constant but for tests.
-	open     func(bind netip.Addr) (table, error)
-	forwards func() [2]error
-	drops    func() error
-	flush    func(registry.ListenerID, netip.AddrPort) error
-	list     func() ([]earlier, error)
+	open      func(bind netip.Addr) (table, error)
+	forwards  func() [2]error
+	drops     func() error
+	flush     func(registry.ListenerID, netip.AddrPort) error
+	list      func() ([]earlier, error)
+	succeeded func() (bool, error)
 
 	news  sync.Mutex                      // guards the field below
 	dirty map[*rotation.Rotation]struct{} // rotations that have changed
@@ -82,12 +83,11 @@ type port struct {
 	inherits  bool             // a predecessor may have left flows to any endpoint
 	searched  bool             // UDP: its earlier flows are in flows
 	shielded  bool             // it is in the map of ports as one that is left to the listener
-	listed    bool             // it is in the set of ports that are masqueraded
 	tally     *traffic.Tally   // where its connections are counted
 	counted   uint64           // of the counter of its element
 }
 
-// A flow is the UDP flows of a port to an endpoint.
+// A flow is the UDP flows of a port to an endpoint; in a table, all its connections there.
 type flow struct {
 	id       registry.ListenerID
 	endpoint netip.AddrPort
@@ -98,5 +98,6 @@ type table interface {
 	apply([]change) error
 	connections() (map[registry.ListenerID]uint64, error)
 	connectionsOf([]change) (map[registry.ListenerID]uint64, error)
-	close() // the kernel forgets all
+	tidy() error // once a period
+	close()      // the kernel forgets all
 }

@@ -21,7 +21,7 @@ func (s *Status) Complaint() string {
 	if s == nil {
 		return ""
 	}
-	open, transient := 0, s.Ports[NotCheckedYet]+s.Ports[InDoubt]+s.Ports[Overdue]
+	open, transient := 0, s.Ports[NotCheckedYet]+s.Ports[InDoubt]+s.Ports[Overdue]+s.Ports[Overridden]
 	for _, n := range s.Ports {
 		open += n
 	}
@@ -55,10 +55,11 @@ func (s *Status) Complaint() string {
 // obstacles are the reasons that stay until an operator changes something: what is so of ports, and what to change.
 var obstacles = map[Reason]struct{ is, change string }{
 	Terms:      {"of services that want what the kernel cannot do", "The page of each service says what: leave that out of its record, or leave out -kernel=auto"},
+	Weights:    {"with endpoints that have weights", "Give each endpoint of a service weight 1, or leave out -kernel=auto"},
 	ByFlag:     {"bound by a flag", "Leave out -max_connections_per_service, -max_udp_sessions_per_service, -max_connections_per_client, -idle_timeout, -on_removal and -proxy_protocol_from, or -kernel=auto"},
 	Addresses:  {"at loopback or link-local addresses of services", "Leave out -kernel=auto, or give services other addresses by kube-proxy/listen"},
 	TooMany:    {"with too many endpoints", "Give a port 512 endpoints at most"},
-	Address:    {"with an endpoint that the kernel cannot reach", "Give endpoints by addresses of other machines: no host names, and none of the loopback"},
+	Address:    {"with an endpoint that the kernel cannot reach", "Give endpoints by addresses of other machines: no host names, and none of this node"},
 	Families:   {"with endpoints of IPv4 and of IPv6, or of another family than their address", "Give each service endpoints of one family, that of its address"},
 	NotChecked: {"whose endpoints are not checked", "Give -check_endpoints, or the annotation haproxy.org/check to services; a UDP port needs kube-proxy/check-udp"},
 }

@@ -40,6 +40,8 @@ func TestAComplaintSaysWhatToChange(t *testing.T) {
 			[]string{"-kernel=auto leaves 1 port in userspace: " + notForwarded + "."}},
 		{"nothing is checked", Status{Ports: portsBy(map[Reason]int{NotChecked: 7, Terms: 1, NoEndpoints: 2})},
 			[]string{"carries no port in the kernel: 7 ports whose endpoints are not checked; 1 port of services that want", ". Give -check_endpoints, or the annotation haproxy.org/check"}},
+		{"an operator drains", Status{Ports: portsBy(map[Reason]int{Overridden: 1, NotChecked: 7})}, nil},
+		{"weights", Status{Ports: portsBy(map[Reason]int{Weights: 2})}, []string{"2 ports with endpoints that have weights. Give each endpoint of a service weight 1"}},
 		{"a flag", Status{Ports: portsBy(map[Reason]int{ByFlag: 2})}, []string{"2 ports bound by a flag. Leave out -max_connections_per_service"}},
 	} {
 		if c.status.Ports == nil {
@@ -107,5 +109,27 @@ func TestAStatusFollowsTheNode(t *testing.T) {
 	d.look()
 	if got := d.Status(); got.Complaint() != "" || got.Ports[Off] != 0 {
 		t.Errorf("when it forwards again: %q, %v", got.Complaint(), got.Ports)
+	}
+}
+
+// What the manual says of the reason is what the node complains of.
+func TestTheManualNamesEachFlagThatKeepsPortsInUserspace(t *testing.T) {
+	flags := regexp.MustCompile(`-[a-z_]{5,}`).FindAllString(strings.TrimSuffix(obstacles[ByFlag].change, "or -kernel=auto"), -1)
+	if len(flags) < 6 {
+		t.Errorf("flags are %v; want six", flags)
+	}
+	for path, row := range map[string]string{"../../docs/kernel.md": "\n| `flag` |", "../../docs/security.md": "`TestTheKernelGetsNoClientsToWhomAFlagApplies`"} {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := strings.Index(string(text), row)
+		line := strings.TrimPrefix(string(text[strings.LastIndex(string(text[:at+1]), "\n"):]), "\n")
+		line, _, _ = strings.Cut(line, "\n")
+		for _, flag := range flags {
+			if !strings.Contains(line, flag) {
+				t.Errorf("%s does not name %s: %s", path, flag, line)
+			}
+		}
 	}
 }

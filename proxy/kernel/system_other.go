@@ -12,13 +12,11 @@ import (
 // Supported reports whether this system has a kernel that can carry ports.
 const Supported = false
 
-func forwards() (no [2]error) { return no }
-
-func dropsForwarded() error { return nil }
-
 func openTable(netip.Addr) (table, error) { return nil, errors.ErrUnsupported }
 
 func deleteFlows(registry.ListenerID, netip.AddrPort) error { return errors.ErrUnsupported }
+
+func anotherHasATable() (bool, error) { return false, nil }
 
 func listFlows() ([]earlier, error) { return nil, errors.ErrUnsupported }
 

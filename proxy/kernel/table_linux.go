@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -25,7 +26,7 @@ const (
 
 // openTable makes a table without ports, for listeners that bind to an address.
 func openTable(bind netip.Addr) (table, error) {
-	t := &nftTable{has: make(map[registry.ListenerID]bool)}
+	t := &nftTable{leaving: make(map[flow]struct{})}
 	var err error
 	t.conn, err = nftables.New(nftables.AsLasting(), nftables.WithSockOptions(func(raw *netlink.Conn) error {
 		t.raw = raw
@@ -57,7 +58,7 @@ func (t *nftTable) apply(changes []change) error {
 		n, elements := 0, 0
 		for n < len(changes) && (n == 0 || elements < elementsATransaction) {
 			c := &changes[n]
-			elements += 2 + len(c.before) + len(c.after)
+			elements += 1 + len(c.before) + 2*len(c.after) // once to be chosen, and once to be masqueraded
 			if c.id.Protocol == registry.UDP {
 				elements += len(c.before) + len(c.after) // as senders
 			}
@@ -124,14 +125,16 @@ func (t *nftTable) transact(changes []change) error {
 			d := of(set)
 			d.come = append(d.come, nftables.SetElement{Key: key})
 		}
-		if is := len(c.after) > 0 || t.has[c.id] && !c.forget; is != t.has[c.id] {
-			d := of(t.carried(c.id))
-			if is {
-				d.come, t.has[c.id] = append(d.come, nftables.SetElement{Key: portKey(c.id)}), true
-			} else {
-				d.gone = append(d.gone, nftables.SetElement{Key: portKey(c.id)})
-				delete(t.has, c.id)
+		left, came := c.members()
+		for _, e := range left {
+			t.leaving[flow{c.id, e}] = struct{}{}
+		}
+		for _, e := range came {
+			if t.isMasqueraded(flow{c.id, e}) {
+				continue
 			}
+			d := of(t.part(c.id, c.after).carried)
+			d.come = append(d.come, nftables.SetElement{Key: append(portKey(c.id), endpointValue(e)...)})
 		}
 	}
 	for _, d := range differences {
@@ -149,6 +152,34 @@ func (t *nftTable) transact(changes []change) error {
 		}
 	}
 	return t.conn.Flush()
+}
+
+// isMasqueraded reports whether a port and its new endpoint are masqueraded still, from when the port last had it; from now on they stay so.
+func (t *nftTable) isMasqueraded(f flow) bool {
+	_, leaves := t.leaving[f]
+	_, left := t.left[f]
+	delete(t.leaving, f)
+	delete(t.left, f)
+	return leaves || left
+}
+
+// tidy ends the masquerade of endpoints that had left before it was last called. A packet may have been sent to one just before that left, and has to be
+// masqueraded after that.
+func (t *nftTable) tidy() error {
+	gone := make(map[*nftables.Set][]nftables.SetElement)
+	for f := range t.left {
+		set := t.part(f.id, []netip.AddrPort{f.endpoint}).carried
+		gone[set] = append(gone[set], nftables.SetElement{Key: append(portKey(f.id), endpointValue(f.endpoint)...)})
+	}
+	t.leaving, t.left = make(map[flow]struct{}), t.leaving
+	for set, elements := range gone {
+		for some := range slices.Chunk(elements, elementsAMessage) {
+			if err := cmp.Or(t.conn.SetDeleteElements(set, some), t.conn.Flush()); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // chain returns the name of the chain of a part for n endpoints, and has the transaction add it if it is not there.

@@ -115,53 +115,45 @@ func decodeCounters(data []byte, counts map[registry.ListenerID]uint64) error {
 	if err != nil {
 		return err
 	}
-	for d.Next() {
+	for d.ByteOrder = binary.BigEndian; d.Next(); {
 		if d.Type() == unix.NFTA_SET_ELEM_LIST_ELEMENTS {
-			d.Nested(func(list *netlink.AttributeDecoder) error {
-				for list.Next() {
-					list.Nested(func(element *netlink.AttributeDecoder) error { return decodeCounter(element, counts) })
-				}
-				return nil
-			})
+			fields(d, func(element *netlink.AttributeDecoder) { decodeCounter(element, counts) })
 		}
 	}
 	return d.Err()
 }
 
+// fields calls each for the attributes that one has.
+func fields(of *netlink.AttributeDecoder, each func(*netlink.AttributeDecoder)) {
+	of.Nested(func(d *netlink.AttributeDecoder) error {
+		for d.Next() {
+			each(d)
+		}
+		return nil
+	})
+}
+
 // decodeCounter adds the packets of one element to counts.
-func decodeCounter(element *netlink.AttributeDecoder, counts map[registry.ListenerID]uint64) error {
+func decodeCounter(element *netlink.AttributeDecoder, counts map[registry.ListenerID]uint64) {
 	var key []byte
 	var packets uint64
-	for element.Next() {
-		switch element.Type() {
+	fields(element, func(d *netlink.AttributeDecoder) {
+		switch d.Type() {
 		case unix.NFTA_SET_ELEM_KEY:
-			element.Nested(func(d *netlink.AttributeDecoder) error {
-				for d.Next() {
-					key = d.Bytes()
-				}
-				return nil
-			})
+			fields(d, func(value *netlink.AttributeDecoder) { key = value.Bytes() })
 		case unix.NFTA_SET_ELEM_EXPR:
-			element.Nested(func(d *netlink.AttributeDecoder) error {
-				for d.Next() {
-					if d.Type() == unix.NFTA_EXPR_DATA {
-						d.Nested(func(counter *netlink.AttributeDecoder) error {
-							counter.ByteOrder = binary.BigEndian
-							for counter.Next() {
-								if counter.Type() == unix.NFTA_COUNTER_PACKETS {
-									packets = counter.Uint64()
-								}
-							}
-							return nil
-						})
-					}
+			fields(d, func(expr *netlink.AttributeDecoder) {
+				if expr.Type() == unix.NFTA_EXPR_DATA {
+					fields(expr, func(counter *netlink.AttributeDecoder) {
+						if counter.Type() == unix.NFTA_COUNTER_PACKETS {
+							packets = counter.Uint64()
+						}
+					})
 				}
-				return nil
 			})
 		}
-	}
+	})
 	if id, ok := portOf(key); ok {
 		counts[id] += packets
 	}
-	return nil
 }

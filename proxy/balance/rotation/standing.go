@@ -14,29 +14,26 @@ import (
 func (r *Rotation) Standings(protocol registry.Protocol, at netip.Addr) iter.Seq2[registry.Addr, health.Standing] {
 	return func(yield func(registry.Addr, health.Standing) bool) {
 		set := r.set.Load()
+		endpoints := set.endpoints
 		if v := set.seenBy(kindOf(at, new(registry.Terms))); len(v.tiers) > 1 && (at.IsValid() || set.tellApart&overIPv6 == 0) {
-			for _, e := range v.inUse(protocol).endpoints {
-				if !e.forbidden && !yield(e.Addr, e.standing(protocol)) {
+			endpoints = v.inUse(protocol).endpoints
+		} else {
+			for addr := range set.addrs.All() { // of a set that sleeps: it is not checked
+				if !yield(addr, health.Unchecked) {
 					return
 				}
 			}
-			return
 		}
-		for addr := range set.addrs.All() { // of a set that sleeps: it is not checked
-			if !yield(addr, health.Unchecked) {
-				return
-			}
-		}
-		for _, e := range set.endpoints {
-			if !e.forbidden && !yield(e.Addr, e.standing(protocol)) {
+		for _, e := range endpoints {
+			if !e.forbidden && !yield(e.Addr, e.standing(protocol, set)) {
 				return
 			}
 		}
 	}
 }
 
-// standing returns the standing of the endpoint over a protocol.
-func (e *Endpoint) standing(protocol registry.Protocol) health.Standing {
+// standing returns the standing of an endpoint of a set over a protocol.
+func (e *Endpoint) standing(protocol registry.Protocol, set *endpointSet) health.Standing {
 	switch check := e.checkState(protocol); {
 	case check.Fails:
 		return health.Failing
@@ -47,6 +44,9 @@ func (e *Endpoint) standing(protocol registry.Protocol) health.Standing {
 	case check.Refused || !e.healthOf(protocol).IsSettled():
 		return health.Unsettled
 	case e.weight.Load() != 1:
+		if _, by := set.overrides[e.Addr]; by {
+			return health.Overridden
+		}
 		return health.Weighted
 	case check.Err != "":
 		return health.Doubtful

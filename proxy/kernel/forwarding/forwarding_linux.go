@@ -1,4 +1,4 @@
-package kernel
+package forwarding
 
 import (
 	"bytes"
@@ -13,17 +13,15 @@ import (
 	"github.com/google/nftables"
 )
 
-// Supported reports whether this system has a kernel that can carry ports.
-const Supported = true
+// ErrNoCapability is that the process may not ask.
+var ErrNoCapability = errors.New("it takes CAP_NET_ADMIN, as the unit of kube-proxy may give it (AmbientCapabilities=CAP_NET_ADMIN)")
 
-var errNoCapability = errors.New("it takes CAP_NET_ADMIN, as the unit of kube-proxy may give it (AmbientCapabilities=CAP_NET_ADMIN)")
+// Missing returns why the node does not forward packets of IPv4, and of IPv6; nil: it does.
+func Missing() (no [2]error) { return missingBy("/proc/sys/net", isUp) }
 
-// forwards returns why the node does not forward packets of IPv4, and of IPv6; nil: it does.
-func forwards() (no [2]error) { return forwardsBy("/proc/sys/net", isUp) }
-
-// forwardsBy is forwards by the settings below a directory. A switch of an interface alone is there for IPv4: a packet that comes in by an
+// missingBy is Missing by the settings below a directory. A switch of an interface alone is there for IPv4: a packet that comes in by an
 // interface that does not forward is dropped, be it of a client or of an endpoint.
-func forwardsBy(settings string, isUp func(device string) bool) (no [2]error) {
+func missingBy(settings string, isUp func(device string) bool) (no [2]error) {
 	for f, all := range [2]string{"ipv4/ip_forward", "ipv6/conf/all/forwarding"} {
 		if !isSet(filepath.Join(settings, all)) {
 			no[f] = fmt.Errorf("this node forwards no packets of IPv%d: set net.%s=1", 4+2*f, strings.ReplaceAll(all, "/", "."))
@@ -56,9 +54,9 @@ func isUp(device string) bool {
 	return err == nil && i.Flags&net.FlagUp != 0
 }
 
-// dropsForwarded returns an error that names a chain which drops what the node forwards unless a rule accepts it; nil: there is none that
+// Dropping returns an error that names a chain which drops what the node forwards unless a rule accepts it; nil: there is none that
 // nftables shows. What is accepted there is not known, so the kernel carries nothing.
-func dropsForwarded() error {
+func Dropping() error {
 	conn, err := nftables.New()
 	if err != nil {
 		return err
@@ -66,7 +64,7 @@ func dropsForwarded() error {
 	chains, err := conn.ListChains()
 	switch {
 	case errors.Is(err, syscall.EPERM):
-		return errNoCapability
+		return ErrNoCapability
 	case err != nil:
 		return fmt.Errorf("list chains: %w", err)
 	}

@@ -1,4 +1,4 @@
-package kernel
+package forwarding
 
 import (
 	"os"
@@ -36,7 +36,7 @@ func TestWhatDoesNotForwardIsNamed(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		for f, err := range forwardsBy(dir, func(device string) bool { return device != "down" }) {
+		for f, err := range missingBy(dir, func(device string) bool { return device != "down" }) {
 			if (err == nil) != (c.want[f] == "") || err != nil && !strings.Contains(err.Error(), c.want[f]) {
 				t.Errorf("%s: IPv%d: %v; want %q", c.name, 4+2*f, err, c.want[f])
 			}
