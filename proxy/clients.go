@@ -54,7 +54,7 @@ func (p *Proxier) someClients(from int64, of *traffic.Selection, end bool) (some
 var errKernel = errors.New("the kernel carries clients here (-kernel=auto), and a node cannot count those: conntrack -L lists them")
 
 // ClientsOf counts the clients of the endpoints that match, of one service or, with the zero name, of all: connections, sessions, and those for which an endpoint is being dialled. It fails if
-// the kernel may carry some.
+// the kernel may carry some, and then returns those of userspace.
 func (p *Proxier) ClientsOf(service registry.Name, match registry.AddrMatch) (int64, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -62,7 +62,7 @@ func (p *Proxier) ClientsOf(service registry.Name, match registry.AddrMatch) (in
 		return 0, err
 	}
 	if p.kernel != nil {
-		return 0, errKernel
+		return p.lb.ClientsOf(service, match), errKernel
 	}
 	return p.lb.ClientsOf(service, match), nil
 }

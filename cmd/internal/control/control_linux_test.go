@@ -395,3 +395,33 @@ func TestAnotherUserIsNotAnswered(t *testing.T) {
 		response.Body.Close()
 	}
 }
+
+// TestDisableEndsClientsThatConnectMeanwhileAlsoWhereTheKernelHasSome: those of userspace are counted, and the answer says that there may be others.
+func TestDisableEndsClientsThatConnectMeanwhileAlsoWhereTheKernelHasSome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &connecting{left: 3}
+		n := Node{Proxier: p, History: new(history.History), Save: func() error { return nil }}
+		body := strings.NewReader(`{"service": "web", "endpoint": "10.0.0.1", "word": "disable", "force": true}`)
+		answer, err := n.override(httptest.NewRequest("POST", "/v1/override", body))
+		if done, ok := answer.(Done); err != nil || !ok || done.Left != 0 || !strings.Contains(done.Warning, "the kernel has them") {
+			t.Errorf("%+v, %v; want no client left, and a warning", answer, err)
+		}
+		if p.left != 0 {
+			t.Errorf("%d clients that were connecting are left", p.left)
+		}
+	})
+}
+
+// connecting are the clients of a node, one of which is connected at each look, and ended by it.
+type connecting struct {
+	carried
+	left int64
+}
+
+func (c *connecting) Clients(context.Context, traffic.Selection, bool) iter.Seq2[[]traffic.Client, error] {
+	return func(func([]traffic.Client, error) bool) { c.left-- }
+}
+
+func (c *connecting) ClientsOf(registry.Name, registry.AddrMatch) (int64, error) {
+	return c.left, errors.New("the kernel has them")
+}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"kubeproxy/cmd/internal/history"
@@ -149,7 +150,9 @@ func (n Node) override(r *http.Request) (any, error) {
 		answer.Warning = "a restart will forget this: " + err.Error()
 	}
 	if o.Word == balance.Disable {
-		answer.Left = n.empty(r, o.Service, match)
+		if answer.Left, err = n.empty(r, o.Service, match); err != nil {
+			answer.Warning = strings.TrimPrefix(answer.Warning+"; clients may be left: "+err.Error(), "; ")
+		}
 	}
 	return answer, nil
 }
@@ -179,20 +182,19 @@ const (
 	emptyLook   = 50 * time.Millisecond
 )
 
-// empty ends the clients of endpoints that are disabled, and returns how many are left.
-func (n Node) empty(r *http.Request, service registry.Name, match registry.AddrMatch) (left int64) {
+// empty ends the clients of endpoints that are disabled, and returns how many are left that are known, and why there may be others.
+func (n Node) empty(r *http.Request, service registry.Name, match registry.AddrMatch) (left int64, err error) {
 	for until := time.Now().Add(emptyWithin); ; {
-		_, err := n.end(r.Context(), traffic.Selection{Service: service, Endpoint: match})
-		if err != nil {
-			return left
+		if _, err := n.end(r.Context(), traffic.Selection{Service: service, Endpoint: match}); err != nil {
+			return left, err
 		}
-		if left, err = n.Proxier.ClientsOf(service, match); err != nil || left == 0 || time.Now().After(until) {
-			return left // an error: the kernel may have some, which has no more to give
+		if left, err = n.Proxier.ClientsOf(service, match); left == 0 || time.Now().After(until) {
+			return left, err // an error: the kernel may have some
 		}
 		select {
 		case <-time.After(emptyLook):
 		case <-r.Context().Done():
-			return left
+			return left, err
 		}
 	}
 }
