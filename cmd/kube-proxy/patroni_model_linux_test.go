@@ -48,7 +48,7 @@ type moment struct {
 	revision int64
 }
 
-// How far the node is.
+// A reach is how far the node is.
 type reach struct {
 	era      int
 	revision int64 // this is in force, or something newer
@@ -112,7 +112,7 @@ type trial struct {
 
 // TestNoClientIsGivenToAMemberThatTheKeysForbid: whatever becomes of the keys, of etcd, of the way there and of the process, each client is given a server that
 // the keys allowed at some revision between the one that was in force before it came, and the newest one when it was answered. Nobody is refused while
-// one server was allowed all along. Who stays is reset when the server is no more what the service asks for, and not before.
+// the keys allowed the same servers all along. Who stays is reset when the server is no more what the service asks for, and not before.
 func TestNoClientIsGivenToAMemberThatTheKeysForbid(t *testing.T) {
 	for _, engine := range []string{"portable", "epoll", "ring"} {
 		t.Run(engine, func(t *testing.T) {
@@ -424,7 +424,7 @@ func (tr *trial) look(t *testing.T) {
 		g.stayed = true
 		if !slices.Contains(now.may[g.role], g.server) {
 			if err := proxytest.Discard(g.talk.Conn); !proxytest.IsReset(err) {
-				t.Errorf("who stayed at %s as %s is told %v; want a reset, for %v serves since revision %d at the latest", g.server, g.role, err, now.may[g.role], now.revision)
+				t.Fatalf("who stayed at %s as %s is told %v; want a reset, for %v serves since revision %d at the latest", g.server, g.role, err, now.may[g.role], now.revision)
 			}
 			g.talk.Conn.Close()
 			g.err = errGone

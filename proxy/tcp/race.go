@@ -164,6 +164,10 @@ func (r *Race) lookAgain(now time.Duration) Step {
 	if r.search.choice.Lifetime.IsOver() { // since it was asked, so the news of that may have been before
 		return Step{Do: GiveUp}
 	}
+	if r.search.short { // of descriptors there is no news
+		r.search.short = false
+		return Step{At: min(r.until(), now+engine.Stagger), News: news}
+	}
 	r.search.beginAgain(now)
 	switch step, begun := r.attemptNext(now); {
 	case begun && step.Do == Await:

@@ -406,10 +406,11 @@ func TestAClientThatWaitsTriesAnEjectedEndpointOnceItIsDueBack(t *testing.T) {
 		c := begin(t, "1", engine.Config{}, 0)
 		terms := &registry.Terms{HolderKey: "/leader", Timeouts: registry.Timeouts{Wait: 10 * time.Second}}
 		c.race.Begin(&c.config, c.all.ChooseFor(registry.TCP, netip.Addr{}, terms, nil), c.start)
-		_, due := c.steps()
+		c.steps()
 		for _, ejection := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second} {
 			c.happens("1 refuses")
-			if _, due = c.steps(); due != monotonic.Now()+ejection {
+			_, due := c.steps()
+			if due != monotonic.Now()+ejection {
 				t.Fatalf("the client looks again after %v; want %v, when the endpoint is due back", due-monotonic.Now(), ejection)
 			}
 			time.Sleep(due - monotonic.Now())
@@ -421,6 +422,30 @@ func TestAClientThatWaitsTriesAnEjectedEndpointOnceItIsDueBack(t *testing.T) {
 		if end := c.happens("1 answers"); end != "won by 1" {
 			t.Error(end)
 		}
+		c.leavesNothing()
+	})
+}
+
+// Who waits and lacks descriptors asks again after a while: an engine that was told to dial at once would do nothing else.
+func TestAClientThatWaitsDoesNotDialAllTheTimeWhileDescriptorsAreLacking(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := begin(t, "1", engine.Config{}, 0)
+		terms := &registry.Terms{HolderKey: "/leader", Timeouts: registry.Timeouts{Wait: 10 * time.Second}}
+		c.race.Begin(&c.config, c.all.ChooseFor(registry.TCP, netip.Addr{}, terms, nil), c.start)
+		c.steps()
+		for range 3 {
+			c.happens("1 lacks descriptors")
+			delete(c.dialled, 1)
+			said, due := c.steps()
+			if len(said) != 0 || due != monotonic.Now()+engine.Stagger {
+				t.Fatalf("the race says %v, and looks again after %v; want nothing, and %v", said, due-monotonic.Now(), engine.Stagger)
+			}
+			time.Sleep(engine.Stagger)
+			if said, _ = c.steps(); !slices.Equal(said, []string{"dial 1"}) {
+				t.Fatalf("after %v the race says %v; want a dial", engine.Stagger, said)
+			}
+		}
+		c.happens("1 answers")
 		c.leavesNothing()
 	})
 }

@@ -30,6 +30,7 @@ type search struct {
 	deadline time.Duration
 	over     bool // there is none left to try
 	limited  bool // one has as many dials as it may
+	short    bool // the last attempt lacked descriptors, memory or the like
 	failed   []Failure
 }
 
@@ -142,7 +143,7 @@ func (s *search) missed(e *rotation.Endpoint, after time.Duration, err error) {
 	s.failed = append(s.failed, Failure{e, err})
 	switch why := (Failure{e, err}).reason(); {
 	case sockopt.IsShortage(err): // the next endpoint would fare no better
-		s.over = true
+		s.over, s.short = true, true
 	case why == traffic.OwnListener, why == traffic.EndpointNotAllowed, why == traffic.NameFailed: // the record or DNS is wrong, and not the endpoint
 		s.choice.Unusable(e, why)
 	default: // an endpoint towards which no local port is left included: to look for one takes long, and the others have theirs
