@@ -184,3 +184,17 @@ func older(a, b time.Time) time.Time {
 	}
 	return a
 }
+
+// Lost counts the services of which operators are to be told that sources have lost them: those of sources that hold none any more, and those of
+// sources that still hold some.
+func Lost(now time.Time, sources ...Source) (all, some int) {
+	for _, s := range sources {
+		switch st := s.Status(); st.Services {
+		case 0:
+			all += st.Loss.Missing(0, now)
+		default:
+			some += st.Loss.Missing(st.Services, now)
+		}
+	}
+	return all, some
+}
