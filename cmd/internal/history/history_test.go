@@ -52,6 +52,20 @@ func TestAChangeIsSaidInWords(t *testing.T) {
 	}
 }
 
+// TestAChangeOfManyPortsIsSaidInShort: to put all into words took the time of everybody who waits for a source.
+func TestAChangeOfManyPortsIsSaidInShort(t *testing.T) {
+	many := new(registry.Endpoints)
+	for i := range 1000 {
+		many.ByPort = append(many.ByPort, registry.PortAddrs{Port: fmt.Sprintf("p%03d", i), Addrs: addrs("10.0.0.1:80")})
+	}
+	if got := ofEndpoints(nil, many); strings.Count(got, "came") != maxListed || !strings.HasSuffix(got, "; and of 996 more ports") {
+		t.Errorf("%q", got)
+	}
+	if got, want := ofEndpoints(many, many), "the nodes or zones of endpoints"; got != want {
+		t.Errorf("%q; want %q", got, want)
+	}
+}
+
 // TestAChangeBeyondWhatIsListedIsSaid, and one of what no port's number shows.
 func TestAChangeBeyondWhatIsListedIsSaid(t *testing.T) {
 	service := func(numbers ...uint16) *registry.Service {

@@ -14,7 +14,7 @@ import (
 
 // Bounds of what a change lists.
 const (
-	maxListed   = 4    // ports, or addresses that came, went, or stand by
+	maxListed   = 4    // ports, or addresses that came, went, or stand by: all sources wait while a change is put into words
 	maxCompared = 2000 // of one list, before and after: to compare more takes milliseconds
 )
 
@@ -103,13 +103,25 @@ func ofEndpoints(before, after *registry.Endpoints) string {
 		after = new(registry.Endpoints)
 	}
 	var parts []string
+	changed := 0
+	tell := func(port string, before, after registry.Addrs) {
+		if before == after {
+			return
+		}
+		if changed++; changed <= maxListed {
+			parts = append(parts, ofAddrs(port, before, after))
+		}
+	}
 	for _, p := range before.ByPort {
-		parts = append(parts, ofAddrs(p.Port, p.Addrs, after.Of(p.Port))...)
+		tell(p.Port, p.Addrs, after.Of(p.Port))
 	}
 	for _, p := range after.ByPort {
 		if before.Of(p.Port).Len() == 0 {
-			parts = append(parts, ofAddrs(p.Port, registry.Addrs{}, p.Addrs)...)
+			tell(p.Port, registry.Addrs{}, p.Addrs)
 		}
+	}
+	if more := changed - maxListed; more > 0 {
+		parts = append(parts, fmt.Sprintf("and of %d more ports", more))
 	}
 	if before.Weights != after.Weights {
 		parts = append(parts, fmt.Sprintf("weights %s → %s", weightsOf(before), weightsOf(after)))
@@ -144,20 +156,17 @@ func weightsOf(e *registry.Endpoints) string {
 	return registry.Label(string(e.Weights))
 }
 
-// ofAddrs says how the addresses of one port changed; nothing if they did not.
-func ofAddrs(port string, before, after registry.Addrs) []string {
-	if before == after {
-		return nil
-	}
+// ofAddrs says how the addresses of one port changed.
+func ofAddrs(port string, before, after registry.Addrs) string {
 	label := ""
 	if port != "" {
 		label = registry.Label(port) + ": "
 	}
 	count := fmt.Sprintf("%s%d → %d endpoints", label, before.Len(), after.Len())
 	if before.Len()+after.Len() > maxCompared {
-		return []string{count}
+		return count
 	}
-	return []string{count + " (" + cameAndWent(before.All(), after.All(), addrText) + ")"}
+	return count + " (" + cameAndWent(before.All(), after.All(), addrText) + ")"
 }
 
 func addrText(a registry.Addr) string { return registry.Label(a.String()) }
