@@ -110,6 +110,7 @@ models: ## the random histories of make test, longer; ten minutes
 	CGO_ENABLED=1 go test -race -count=1 ./config/apisource -run EachObjectIsAsItWas -model.steps=10000
 	CGO_ENABLED=1 go test -race -count=1 ./config/etcdv2source -run AfterEveryUpdate -model.for=1m
 	CGO_ENABLED=1 go test -race -count=1 ./config/statefile -run AKilledWriter -kills=500
+	CGO_ENABLED=1 go test -race -count=1 -timeout 20m ./cmd/kube-proxy -run ToAMemberThatTheKeysForbid -patroni.steps=1000
 
 browser: page book ## the status page of a node, the page of docs/page.md and the book, in Chromium (package chromium-headless-shell or chromium); pictures in bin/status-*.png, bin/page-*.png, bin/book-*.png
 	go vet -tags browser ./internal/browsertest ./cmd/internal/statuspage ./scripts/page ./docs

@@ -27,7 +27,7 @@ import (
 )
 
 var (
-	patroniSteps = flag.Int("patroni.steps", 240, "transactions that the model test of a cluster makes with each engine")
+	patroniSteps = flag.Int("patroni.steps", 100, "transactions that the model test of a cluster makes with each engine")
 	patroniSeed  = flag.Uint64("patroni.seed", 0, "seed of that test's choices; 0 takes a new one")
 )
 
