@@ -306,9 +306,12 @@ func TestOfTwoSuccessorsAtOnceOneTakesOverFromTheOther(t *testing.T) {
 
 func TestASuccessorTakesOverDuringTheGrace(t *testing.T) {
 	s := newSite(t)
+	hears, notices := newSpokesman(t)
+	t.Setenv("NOTIFY_SOCKET", notices)
 	path := takeoverPath(t)
 	first := s.serve(t, "-takeover="+path, "-stop_grace=1h")
 	proxytest.Eventually(t, func() bool { return exists(path) }, "%s is there", path)
+	hears.awaits(t, first.Pid(), 0, "READY=1") // ports open a moment before that, and who has served nobody has no grace
 	leave := s.attend(t, "")
 	c := s.talk(t)
 	first.Signal(t, syscall.SIGTERM)
