@@ -156,9 +156,13 @@ func (f *follower) awaitThat(t testing.TB, what string, condition func() bool) {
 	defer timeout.Stop()
 	for {
 		f.mu.Lock()
-		met, text, moved := condition(), f.textLocked(), f.moved
+		met, text, moved, revision := condition(), f.textLocked(), f.moved, int64(0)
+		if n := len(f.updates); n > 0 {
+			revision = f.updates[n-1].Revision
+		}
 		f.mu.Unlock()
 		if met {
+			f.awaitStatus(t, "that of the Update", func(st config.Status) bool { return st.Revision >= revision }) // it is noted after that
 			return
 		}
 		select {

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"kubeproxy/proxy/balance/checks"
 	"kubeproxy/proxy/balance/health"
 	"kubeproxy/registry"
 )
@@ -148,6 +149,21 @@ func TestAConnectionThatBeginsAtAFailedEndpointIsClosed(t *testing.T) {
 				t.Error("other connections are closed")
 			}
 		})
+	}
+}
+
+// Where all endpoints fail, clients are given them all the same. What a check finds again is no news, and ends none of those connections.
+func TestConnectionsThatBeganAfterAnEndpointFailedGoOn(t *testing.T) {
+	r := numbered(1)
+	r.rules.Checker = checks.New(checks.Settings{}, nil, nil) // which does not run
+	e := r.Endpoints()[0]
+	r.terms.Store(&registry.Terms{Failure: registry.Failure{Close: true}})
+	before := e.Lifetime()
+	e.Checked(registry.TCP, false)
+	after := e.Lifetime()
+	e.Checked(registry.TCP, false)
+	if !before.IsOver() || after.IsOver() {
+		t.Errorf("what began before the checks failed is over: %t; what began after: %t; want true, false", before.IsOver(), after.IsOver())
 	}
 }
 
