@@ -235,6 +235,7 @@ func TestTheLogOfARestoredEtcd(t *testing.T) {
 	etcd.SwapDataDir(backup)
 	etcd.Start(t)
 	f.await(t, "a:1 | ")
+	f.awaitStatus(t, "that of the older etcd", func(st config.Status) bool { return st.Connected && st.Revision == 2 })
 	f.stop()
 	const both = `2 keys differ: "/registry/services/specs/a", "/registry/services/specs/b"`
 	mustRead(t, log(),
