@@ -346,6 +346,17 @@ func TestALineAfterATornOneIsWhole(t *testing.T) {
 		l.write([]byte(line), 1)
 		holds(t, path, line+torn+"\n"+line+line)
 	})
+	t.Run("of a process that was writing", func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "log")
+		predecessor := open(t, path)
+		defer predecessor.out.Close()
+		predecessor.write([]byte(line[:len(torn)]), 0)
+		l := open(t, path)
+		defer l.out.Close()
+		predecessor.write([]byte(line[len(torn):]), 1)
+		l.write([]byte(line), 1)
+		holds(t, path, line+line)
+	})
 	t.Run("of this process", func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "log")
 		l := open(t, path)

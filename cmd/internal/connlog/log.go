@@ -39,6 +39,7 @@ type Log struct {
 	trouble atomic.Pointer[string] // the error of the last write that failed; nil once it was reported
 
 	torn  bool      // what was written last ends in the middle of a line; after Open used by writeAll only
+	found int64     // the size of a file that was found torn; 0: none was. As torn
 	told  uint64    // how many of the dropped lines were reported; used by Run only
 	quiet time.Time // until then no line about drops is logged; used by Run only
 }
@@ -51,7 +52,7 @@ func Open(path, node string) (*Log, error) {
 	if err != nil {
 		return nil, err
 	}
-	l.out, l.torn = out, l.endsTorn(out)
+	l.out, l.found = out, l.tornSize(out)
 	return l, nil
 }
 
@@ -63,21 +64,33 @@ func (l *Log) open() (io.WriteCloser, error) {
 	return os.OpenFile(l.path, os.O_WRONLY|os.O_APPEND|os.O_CREATE|syscall.O_NONBLOCK, 0o640)
 }
 
-// endsTorn reports whether a file that was opened ends in the middle of a line, as one does whose process was killed or whose disk was full.
-// Of one that is no regular file, or that we may not read, it is not known: false.
-func (l *Log) endsTorn(out io.WriteCloser) bool {
+// tornSize returns the size of a file that was opened and ends in the middle of a line, as one does whose process was killed or whose disk
+// was full; else 0. Of one that is no regular file, or that we may not read, it is not known: 0.
+func (l *Log) tornSize(out io.WriteCloser) int64 {
 	info := statOf(out)
 	if info == nil || !info.Mode().IsRegular() || info.Size() == 0 {
-		return false
+		return 0
 	}
 	file, err := os.OpenFile(l.path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // out is for writing only
 	if err != nil {
-		return false
+		return 0
 	}
 	defer file.Close()
 	var last [1]byte
-	_, err = file.ReadAt(last[:], info.Size()-1)
-	return err == nil && last[0] != '\n'
+	if _, err = file.ReadAt(last[:], info.Size()-1); err != nil || last[0] == '\n' {
+		return 0
+	}
+	return info.Size()
+}
+
+// endsTorn reports whether the next line would be glued to a torn one. A file that was found torn and has grown since is not: a process that we take
+// over from was at its write, which readers see in parts.
+func (l *Log) endsTorn() bool {
+	if l.torn || l.found == 0 {
+		return l.torn
+	}
+	info := statOf(l.out)
+	return info != nil && info.Size() == l.found
 }
 
 // statOf returns what a file is; nil if it is not one.
@@ -214,13 +227,13 @@ func (l *Log) gather(buf []byte, e entry) (lines []byte, n uint64) {
 // write writes n lines. If that fails they are lost; the next ones are tried again, because disks are
 // emptied and readers come back.
 func (l *Log) write(lines []byte, n uint64) {
-	if l.torn {
+	if l.endsTorn() {
 		if _, err := io.WriteString(l.out, "\n"); err != nil {
 			l.lose(n, err)
 			return
 		}
-		l.torn = false
 	}
+	l.torn, l.found = false, 0
 	written, err := l.out.Write(lines)
 	if err == nil {
 		l.written.Add(n)
@@ -247,9 +260,9 @@ func (l *Log) change() {
 		glog.Errorf("connection log: cannot reopen it, going on with the file as it was: %v", err)
 		return
 	}
-	torn := l.endsTorn(out) || l.torn && isSame(l.out, out)
+	torn, found := l.torn && isSame(l.out, out), l.tornSize(out)
 	l.out.Close()
-	l.out, l.torn = out, torn
+	l.out, l.torn, l.found = out, torn, found
 	glog.Infof("connection log: reopened %s", l.path)
 }
 
