@@ -70,6 +70,8 @@ WHEN   ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 OUT    ?= bin/dist
 ARCHES ?= amd64,arm64
 
+# With cgo, or with -trimpath, the go command compiles each package once more. So all but the race detector's tests, the book's page and releases go
+# without, and find in the cache what others have compiled.
 export CGO_ENABLED = 0
 
 .PHONY: school school-check help build platforms run test check nightly models browser fuzz hostile bench bench-peers bench-self bench-fleet bench-scale bench-kernel kernel-handovers kernel-suite bench-takeover bench-patroni patroni-check dist dist-check release licenses vulnerabilities seccomp-check systemd chaos chaos-v2 torture torture-mutations lab lab-check lab-down monitoring-check book page clean
@@ -77,11 +79,11 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## build bin/kube-proxy and bin/playground
-	go build -trimpath -ldflags "$$STAMP" -o bin/ ./cmd/...
+	go build -ldflags "$$STAMP" -o bin/ ./cmd/...
 
 platforms: ## compile kube-proxy for each of PLATFORMS: those that are supported
 	@for p in $(PLATFORMS); do echo "$$p"; export GOOS=$${p%/*} GOARCH=$${p#*/}; \
-	case $$p in js/*) go build ./registry/... ./config ./proxy ./proxy/portable ./scripts/page;; *) go build -o /dev/null ./cmd/kube-proxy;; esac || exit 1; done
+	case $$p in js/*) go build -trimpath ./registry/... ./config ./proxy ./proxy/portable ./scripts/page;; *) go build -o /dev/null ./cmd/kube-proxy;; esac || exit 1; done
 	@for p in linux/amd64 darwin/arm64; do echo "$$p, the school"; GOOS=$${p%/*} GOARCH=$${p#*/} go build -o /dev/null ./scripts/school || exit 1; done
 
 run: ## the classroom: etcd, a few backends and the proxy in one process
@@ -200,7 +202,7 @@ torture-mutations: ## five broken builds of kube-proxy, of which make torture ha
 	go run ./scripts/torture/mutations $(ARGS)
 
 school: ## build bin/school, which judges a kube-proxy that somebody builds in any language, and the etcd of its last stages: docs/school
-	go build -trimpath -o bin/ ./scripts/school && cp "$$(go tool -n go.etcd.io/etcd/server/v3)" bin/school-etcd
+	go build -o bin/ ./scripts/school && cp "$$(go tool -n go.etcd.io/etcd/server/v3)" bin/school-etcd
 
 school-check: ## the school's judges against naive programs in all languages, and kube-proxy with each engine; needs python3, node and socat
 	go test -count=1 -v -run 'Naive|Reference|Engine|OverEtcd' ./scripts/school -school.whole

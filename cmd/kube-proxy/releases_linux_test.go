@@ -49,7 +49,7 @@ func lastRelease(t *testing.T) earlier {
 		t.Fatalf("unpack %s: %v\n%s", e.commit, err, text)
 	}
 	e.program = filepath.Join(e.tree, "kube-proxy.earlier")
-	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-o", e.program, "./cmd/kube-proxy")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", e.program, "./cmd/kube-proxy")
 	build.Dir, build.Env = e.tree, append(os.Environ(), "GOFLAGS=", "CGO_ENABLED=0")
 	if text, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build %s: %v\n%s", e.commit, err, text)
