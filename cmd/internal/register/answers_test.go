@@ -3,6 +3,7 @@ package register
 import (
 	"context"
 	"errors"
+	"strconv"
 	"testing"
 	"time"
 
@@ -114,14 +115,14 @@ func TestARecordThatWasTakenOverWithoutAnAnswerIsDrained(t *testing.T) {
 	w := newWorld(t)
 	in := w.byHand()
 	w.reconcile(in, true)
-	if _, err := w.c.Put(t.Context(), in.key, string(in.cfg.Instance.record("another", ready))); err != nil {
+	if err := w.writeAsAnother(in, ready); err != nil {
 		t.Fatal(err)
 	}
 	w.reconcile(in, true)
 	if got := in.drain(); got != 0 || !in.waiting {
 		t.Fatalf("clients of another registrar's record are given %v; want none", got)
 	}
-	if _, err := w.c.Put(t.Context(), in.key, string(in.cfg.Instance.record("another", terminating))); err != nil {
+	if err := w.writeAsAnother(in, terminating); err != nil {
 		t.Fatal(err)
 	}
 	w.loseAnswer(in)
@@ -178,7 +179,7 @@ func TestARecordThatChangesHandsWhileItIsWithdrawnIsNotDeleted(t *testing.T) {
 			steps := 0
 			w.wrap(in, func(txn clientv3.Txn) (*clientv3.TxnResponse, error) {
 				if steps == c.steps {
-					if _, err := w.c.Put(t.Context(), in.key, string(in.cfg.Instance.record("another", ready))); err != nil {
+					if err := w.writeAsAnother(in, ready); err != nil {
 						return nil, err
 					}
 				}
@@ -193,6 +194,40 @@ func TestARecordThatChangesHandsWhileItIsWithdrawnIsNotDeleted(t *testing.T) {
 			}
 			if in.lease != 0 {
 				t.Errorf("the lease %x lives on", in.lease)
+			}
+		})
+	}
+}
+
+// No registrar keeps a record without a lease, so it never expires: whoever is registered under its key has to keep it true, and delete it.
+func TestARecordThatNoRegistrarKeepsIsKeptTrueDrainedAndDeleted(t *testing.T) {
+	w := newWorld(t)
+	for _, owner := range []string{"", "earlier"} {
+		t.Run("owner "+strconv.Quote(owner), func(t *testing.T) {
+			in := w.byHand()
+			w.reconcile(in, true)
+			putBack := func() {
+				t.Helper()
+				if _, err := w.c.Put(t.Context(), in.key, string(in.cfg.Instance.record(owner, ready))); err != nil {
+					t.Fatal(err)
+				}
+			}
+			putBack()
+			in.checked(result{err: errors.New("it does not answer")})
+			w.reconcile(in, true)
+			if r := w.now(in.key); r == nil || r.now != failing || r.lease == 0 {
+				t.Errorf("the record is %+v after a check that fails; want one that is for nobody and has a lease", r)
+			}
+			putBack()
+			in.checked(result{})
+			w.reconcile(in, true)
+			if got := in.drain(); got != time.Hour {
+				t.Errorf("clients are given %v to go elsewhere; want an hour", got)
+			}
+			putBack() // after the last look of the registrar
+			in.leave(t.Context())
+			if r := w.now(in.key); r != nil {
+				t.Errorf("the record is %+v after the registrar has left; want none", r)
 			}
 		})
 	}

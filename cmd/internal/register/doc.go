@@ -17,5 +17,6 @@
 //     publishes it. The other waits, and takes over when the first one stops or dies.
 //   - The record of a registrar that stops is marked as terminating first, so that proxies send new clients elsewhere. Its
 //     deletion follows after Config.Drain.
-//   - A registrar never deletes a record that another one wrote.
+//   - A registrar never deletes a record that another one keeps. A record of its instance that has no lease is kept by nobody: it
+//     treats that one as its own.
 package register

@@ -301,11 +301,18 @@ func (r *Registrar) state() state {
 	return ready
 }
 
+// isOurs reports whether no other registrar keeps the record. Each one writes with a lease, so a record without one was written by hand or put
+// back from a dump. It never expires, and says what it says for ever unless we treat it as our own.
+func (r *Registrar) isOurs(kv *mvccpb.KeyValue) bool {
+	owner, _ := readOwner(kv.Value)
+	return owner == r.owner || kv.Lease == 0
+}
+
 // mayReplace reports whether the record, as it is, is ours to write. Another registrar's record is, once: the one that was
 // started last wins. Later it is only while the other one has no instance to offer, because it stops or its check fails.
 func (r *Registrar) mayReplace(kv *mvccpb.KeyValue) bool {
-	owner, now := readOwner(kv.Value)
-	if owner == r.owner || r.state() == ready && (!r.published || now != ready) {
+	_, now := readOwner(kv.Value)
+	if r.isOurs(kv) || r.state() == ready && (!r.published || now != ready) {
 		return true
 	}
 	if !r.waiting {
@@ -367,7 +374,7 @@ func (r *Registrar) withdraw(ctx context.Context) error {
 		return fmt.Errorf("read the record: %w", r.dialer.Explain(ctx, err))
 	}
 	for _, kv := range resp.Kvs {
-		if owner, _ := readOwner(kv.Value); owner != r.owner {
+		if !r.isOurs(kv) {
 			continue
 		}
 		for _, last := range []clientv3.Op{

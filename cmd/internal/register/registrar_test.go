@@ -146,6 +146,15 @@ func (w *world) untilOwned(in *instance) *record {
 	return w.until(in.key, "published by its registrar", func(r *record) bool { return r != nil && r.owner == in.owner && r.now == ready })
 }
 
+// writeAsAnother writes the record of an instance as another registrar does, with a lease that outlasts the test.
+func (w *world) writeAsAnother(in *instance, now state) error {
+	grant, err := w.c.Grant(w.t.Context(), 3600)
+	if err == nil {
+		_, err = w.c.Put(w.t.Context(), in.key, string(in.cfg.Instance.record("another", now)), clientv3.WithLease(grant.ID))
+	}
+	return err
+}
+
 func (w *world) untilAbsent(key string) {
 	w.t.Helper()
 	w.until(key, "absent", func(r *record) bool { return r == nil })
@@ -239,6 +248,14 @@ func TestWhateverBecomesOfTheRecordItComesBack(t *testing.T) {
 		{"lease revoked", func(now *record) error { _, err := w.c.Revoke(t.Context(), clientv3.LeaseID(now.lease)); return err }},
 		{"taken from its lease", func(*record) error {
 			_, err := w.c.Put(t.Context(), in.key, string(in.cfg.Instance.record(in.owner, ready)))
+			return err
+		}},
+		{"written anew by hand", func(*record) error {
+			_, err := w.c.Put(t.Context(), in.key, string(in.cfg.Instance.record("", ready)))
+			return err
+		}},
+		{"put back from a dump", func(*record) error {
+			_, err := w.c.Put(t.Context(), in.key, string(in.cfg.Instance.record("earlier", ready)))
 			return err
 		}},
 		{"called terminating", func(now *record) error {
@@ -373,7 +390,7 @@ func TestTheRecordOfAnotherIsNotDeleted(t *testing.T) {
 	w := newWorld(t)
 	in := w.register(w.etcd.URL())
 	w.untilOwned(in)
-	if _, err := w.c.Put(t.Context(), in.key, string(in.cfg.Instance.record("another", ready))); err != nil {
+	if err := w.writeAsAnother(in, ready); err != nil {
 		t.Fatal(err)
 	}
 	in.end()
