@@ -48,6 +48,16 @@ func (n *node) kill(t *testing.T, of traffic.Selection) int {
 	return len(n.clients(t, of, true))
 }
 
+// by selects the client of an address and port.
+func by(t *testing.T, client netip.AddrPort) traffic.Selection {
+	t.Helper()
+	match, err := traffic.ParseClientMatch(client.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return traffic.Selection{Client: match}
+}
+
 // mostOnALoop is more than a loop looks at in one step.
 const mostOnALoop = 200
 
@@ -132,10 +142,6 @@ func (s suite) TestOnlySelectedClientsAreEnded(t *testing.T) {
 	if got := n.kill(t, traffic.Selection{Service: named("web"), Endpoint: match(b.String())}); got != 2 {
 		t.Errorf("%d clients of endpoint b of web were ended; want 2", got)
 	}
-	client, err := traffic.ParseClientMatch(other.Conn.LocalAddr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
 	gone := 0
 	for _, talk := range webs {
 		if _, err := talk.Say("still there?"); err != nil {
@@ -146,7 +152,7 @@ func (s suite) TestOnlySelectedClientsAreEnded(t *testing.T) {
 		t.Errorf("%d clients of web have ended; want 2", gone)
 	}
 	other.MustSay(t, "still there?")
-	if got := n.kill(t, traffic.Selection{Client: client}); got != 1 {
+	if got := n.kill(t, by(t, addressOf(other.Conn.LocalAddr()))); got != 1 {
 		t.Errorf("%d clients of one address and port were ended; want 1", got)
 	}
 	if _, err := io.ReadAll(other.Conn); err == nil {

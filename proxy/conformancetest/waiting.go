@@ -1,6 +1,7 @@
 package conformancetest
 
 import (
+	"io"
 	"net"
 	"strings"
 	"testing"
@@ -125,6 +126,43 @@ func (n *node) killsWhoHasNoEndpoint(t *testing.T, conn *net.TCPConn) {
 		totals := totalsOf(n, "web")
 		return totals.Active == 0 && totals.Ended[traffic.Killed] == 1
 	}, "the client to be counted as killed")
+}
+
+func (s suite) TestAClientThatWaitsIsListedAsWhoItsHeaderNames(t *testing.T) {
+	var log ended
+	n := s.introducing(t, &log, nil)
+	at := proxytest.On(proxytest.FreePort(t))
+	n.apply(asking("web", waiting(time.Hour), tcp(at.Port())))
+	conn := proxytest.Dial(t, at)
+	n.waitFor("web", 1)
+	io.WriteString(conn, headerOf(stranger))
+	n.killsOnlyAs(t, conn, by(t, addressOf(conn.LocalAddr())), by(t, stranger.Source))
+}
+
+func (s suite) TestAClientThatWaitsIsListedUnderTheServiceThatHasThePort(t *testing.T) {
+	n := newNode(t, s.config())
+	at := proxytest.On(proxytest.FreePort(t))
+	n.apply(asking("web", waiting(time.Hour), tcp(at.Port())))
+	talk := proxytest.TalkTo(t, at)
+	n.waitFor("web", 1)
+	n.apply(noService("web"), asking("heir", waiting(time.Hour), tcp(at.Port())))
+	n.waitFor("heir", 1)
+	n.killsOnlyAs(t, talk.Conn, traffic.Selection{Service: named("web")}, traffic.Selection{Service: named("heir")})
+}
+
+// killsOnlyAs ends the only client of the node, which is not at an endpoint yet. A kill of what it was before has to leave it alone.
+func (n *node) killsOnlyAs(t *testing.T, conn *net.TCPConn, was, is traffic.Selection) {
+	t.Helper()
+	proxytest.Eventually(t, func() bool { return len(n.clients(t, is, false)) == 1 }, "the client to be listed as what it is now")
+	if got := n.kill(t, was); got != 0 {
+		t.Errorf("%d clients were ended as what they were before; want none", got)
+	}
+	if got := n.kill(t, is); got != 1 {
+		t.Errorf("%d clients were ended as what they are now; want 1", got)
+	}
+	if err := proxytest.Discard(conn); !proxytest.IsReset(err) {
+		t.Errorf("a client that was ended sees %v; want a reset", err)
+	}
 }
 
 func (s suite) TestClientsWaitForAnEndpointAsLongAsTheServiceSays(t *testing.T) {

@@ -119,6 +119,13 @@ func (c *connection) isKilled() bool {
 	return c.killed
 }
 
+// become notes who the client is from now on: its PROXY header has named it, or its port has another owner.
+func (c *connection) become(account traffic.Client) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.account = account
+}
+
 // relayed notes that the client has its endpoint, and reports whether it may go on with it.
 func (c *connection) relayed(account traffic.Client, r *relay) (goOn bool) {
 	c.mu.Lock()

@@ -132,6 +132,7 @@ func (s *tcpSocket) serve(c tcp.Connection, client *net.TCPConn) {
 			reset(client)
 			return
 		}
+		known.become(c.Now()) // an operator may end the client before it has an endpoint
 	}
 	backend, endpoint, failed := e.dialer.reach(e.Ctx, c.Choose(), known.looks)
 	for owner := s.owner.Load(); backend == nil && owner != c.Claim && e.Ctx.Err() == nil && !known.isKilled(); owner = s.owner.Load() {
@@ -140,6 +141,7 @@ func (s *tcpSocket) serve(c tcp.Connection, client *net.TCPConn) {
 			reset(client)
 			return
 		}
+		known.become(c.Now())
 		backend, endpoint, failed = e.dialer.reach(e.Ctx, c.Choose(), known.looks)
 	}
 	if backend == nil {
