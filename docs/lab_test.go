@@ -2,6 +2,7 @@ package docs
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -61,9 +62,7 @@ func TestTheLocalLabSignalsOnlyWhatItHasStarted(t *testing.T) {
 			if err := os.WriteFile(filepath.Join(run, "etcd.pid"), fmt.Appendln(nil, fmt.Sprint(stranger.Process.Pid)+since), 0o644); err != nil {
 				t.Fatal(err)
 			}
-			lab := exec.CommandContext(t.Context(), "scripts/lab-local", strings.Fields(verbs)...)
-			lab.Dir, lab.Env = root, append(os.Environ(), "LAB_RUN="+run)
-			if out, err := lab.CombinedOutput(); err != nil {
+			if out, err := localLab(t.Context(), run, strings.Fields(verbs)...).CombinedOutput(); err != nil {
 				t.Errorf("%s: %v: %s", verbs, err, out)
 			}
 		}
@@ -76,6 +75,66 @@ func TestTheLocalLabSignalsOnlyWhatItHasStarted(t *testing.T) {
 		t.Errorf("the stranger ended with %v; want signal: interrupt, which is ours", err)
 	}
 	ended <- nil
+}
+
+// localLab makes a command of the lab on this machine, whose files are below run.
+func localLab(ctx context.Context, run string, args ...string) *exec.Cmd {
+	lab := exec.CommandContext(ctx, "scripts/lab-local", args...)
+	lab.Dir, lab.Env, lab.WaitDelay = root, append(os.Environ(), "LAB_RUN="+run), time.Second
+	return lab
+}
+
+// TestTheLocalLabDeletesOnlyWhatItHasMade: LAB_RUN may be a directory that somebody has other files in.
+func TestTheLocalLabDeletesOnlyWhatItHasMade(t *testing.T) {
+	write := func(run string, names ...string) {
+		t.Helper()
+		for _, name := range names {
+			path := filepath.Join(run, name)
+			if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte("text\n"), 0o644)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	is := func(run, name string) bool { _, err := os.Stat(filepath.Join(run, name)); return err == nil }
+	strangers := []string{"thesis.txt", "data/thesis.txt", "state/thesis.txt", "records/thesis.txt", "chapter.log"}
+	for _, verb := range []string{"down", "up", "fresh", "forget"} { // all but down would start something here, and refuse
+		run := t.TempDir()
+		write(run, strangers...)
+		out, err := localLab(t.Context(), run, verb).CombinedOutput()
+		if (err == nil) != (verb == "down") {
+			t.Errorf("%s where the lab was never up: %v: %s", verb, err, out)
+		}
+		for _, name := range strangers {
+			if !is(run, name) {
+				t.Errorf("%s has deleted %s, which the lab has not made", verb, name)
+			}
+		}
+	}
+	run := filepath.Join(t.TempDir(), "run")
+	made := []string{"etcd.log", "node4.log", "data/member/wal", "state/state", "records/registry/services/specs/web"}
+	for _, stranger := range []string{"thesis.txt", ""} {
+		write(run, made...)
+		if stranger != "" {
+			write(run, stranger)
+		}
+		if out, err := localLab(t.Context(), run, "down").CombinedOutput(); err != nil {
+			t.Errorf("down: %v: %s", err, out)
+		}
+		for _, name := range made {
+			if is(run, name) {
+				t.Errorf("down has left %s, which the lab has made", name)
+			}
+		}
+		if stranger != "" && !is(run, stranger) {
+			t.Errorf("down has deleted %s, which the lab has not made", stranger)
+		}
+		if err := os.Remove(filepath.Join(run, "thesis.txt")); stranger != "" && err != nil {
+			t.Error(err)
+		}
+	}
+	if is(run, "") {
+		t.Error("down has left its directory, which is empty")
+	}
 }
 
 // TestEachDrillHasItsParts holds the shape of a drill: a teacher finds the same parts in the same order.
