@@ -137,6 +137,41 @@ func TestTheLocalLabDeletesOnlyWhatItHasMade(t *testing.T) {
 	}
 }
 
+// TestTheLocalLabStopsWhatIsPaused: SIGTERM of a paused process waits until the process goes on.
+func TestTheLocalLabStopsWhatIsPaused(t *testing.T) {
+	machine := exec.Command("setsid", "sleep", "300") // in a group of its own, as a machine is
+	if err := machine.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- machine.Wait() }()
+	defer func() { _ = machine.Process.Kill(); <-ended }()
+	pid := strconv.Itoa(machine.Process.Pid)
+	ctx, stop := context.WithTimeout(t.Context(), 10*time.Second)
+	defer stop()
+	for exec.CommandContext(ctx, "kill", "-STOP", "--", "-"+pid).Run() != nil { // until it has made its group
+		if ctx.Err() != nil {
+			t.Fatal("the machine cannot be paused")
+		}
+	}
+	stat, err := os.ReadFile("/proc/" + pid + "/stat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, fields, _ := strings.Cut(string(stat), ") ") // what is behind the name: from field 3 on
+	run := t.TempDir()
+	if err := os.WriteFile(filepath.Join(run, "web-1.pid"), []byte(pid+" "+strings.Fields(fields)[19]+"\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := localLab(ctx, run, "stop", "web-1").CombinedOutput(); err != nil {
+		t.Fatalf("stop has not ended within 10 s: %v: %s", err, out)
+	}
+	if err := <-ended; err == nil || err.Error() != "signal: terminated" {
+		t.Errorf("the machine ended with %v; want signal: terminated", err)
+	}
+	ended <- nil
+}
+
 // TestEachDrillHasItsParts holds the shape of a drill: a teacher finds the same parts in the same order.
 func TestEachDrillHasItsParts(t *testing.T) {
 	drills, err := filepath.Glob("lab/[0-9]*.md")
