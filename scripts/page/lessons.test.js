@@ -20,12 +20,15 @@ require(require("path").resolve(process.argv[3]));
     for (const [orders, ms] of lesson.setup) await machine.advance(orders, ms);
     for (const [n, step] of lesson.steps.entries()) {
       if (!step.choices[step.right]) fail(lesson.id, "step", n + 1, "has no right answer");
+      const began = machine.state.now;
       for (const part of step.play) {
         const before = machine.state, after = await machine.advance(part.do, part.wait);
         for (const e of after.events) if (e.kind === "error") fail(lesson.id, e.text);
         told.push([after.now, after.clients.map((c) => [c.name, c.state, c.answers, c.took]), after.nodes.map((x) => [x.ports, x.rotations])]);
         for (const fact of part.facts) {
           facts++;
+          const said = /^(?:at )?(\d+) ms( later)?/.exec(fact.text); // the page prints the time of the world beside it
+          if (said && Number(said[1]) !== after.now - (said[2] ? began : 0)) fail(`${lesson.id}, step ${n + 1}: is judged at ${after.now} ms, ${after.now - began} ms after the step began: ${fact.text}`);
           if (!fact.holds(after)) fail(`${lesson.id}, step ${n + 1}, at ${after.now} ms: not true: ${fact.text}\n${JSON.stringify(after)}`);
           else if (part.facts.length === 1 && fact.holds(before) && !/still/.test(fact.text) && part.do.length) fail(`${lesson.id}, step ${n + 1}: was true before: ${fact.text}`);
         }
