@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/chromedp/kb"
 
 	"kubeproxy/internal/browsertest"
@@ -93,4 +94,69 @@ func TestInABrowserEachLessonPlays(t *testing.T) {
 	if n := b.Eval("LESSONS.length"); n != "7" {
 		t.Errorf("there are %s lessons", n)
 	}
+}
+
+// openLesson opens the page at a lesson.
+func openLesson(t *testing.T, id string) *browsertest.Tab {
+	t.Helper()
+	path, err := filepath.Abs("../../bin/page.html")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := open(t, browsertest.Browse(t), "file://"+path+"#"+id, 1300, "light")
+	await(b, "document.body.dataset.ready > 0", "true")
+	return b
+}
+
+// TestInABrowserAButtonWorksWhileTimeRuns, by mouse and by Space, though the page draws everything anew meanwhile. A field keeps its caret.
+func TestInABrowserAButtonWorksWhileTimeRuns(t *testing.T) {
+	b := openLesson(t, "turns")
+	b.Eval("document.querySelector('#run').click()")
+	pass := func() { await(b, "machine.state.now >= 120 + "+b.Eval("machine.state.now"), "true") }
+	mouse := func(selector string) {
+		var p input.DispatchMouseEventParams
+		at := b.Eval("(() => { const e = document.querySelector('" + selector + "'); e.scrollIntoView({ block: 'center' }); const r = e.getBoundingClientRect(); return (r.x + r.width / 2) + ' ' + (r.y + r.height / 2); })()")
+		if _, err := fmt.Sscan(at, &p.X, &p.Y); err != nil {
+			t.Fatalf("%s is at %q: %v", selector, at, err)
+		}
+		p.Button, p.ClickCount = input.MouseButtonLeft, 1
+		for _, p.Type = range []input.DispatchMouseEventType{input.DispatchMouseEventTypeMousePressed, input.DispatchMouseEventTypeMouseReleased} {
+			b.Do(browsertest.Command(input.DispatchMouseEvent, p))
+			pass()
+		}
+	}
+	space := func(selector string) {
+		b.Eval("document.querySelector('" + selector + "').focus()")
+		for _, p := range []input.DispatchKeyEventParams{{Type: input.DispatchKeyEventTypeKeyDown, Text: " "}, {Type: input.DispatchKeyEventTypeKeyUp}} {
+			p.Key, p.Code, p.WindowsVirtualKeyCode = " ", "Space", 32
+			b.Do(browsertest.Command(input.DispatchKeyEvent, p))
+			pass()
+		}
+	}
+	check := func(expression, want string) {
+		t.Helper()
+		if got := b.Eval(expression); got != want {
+			t.Errorf("%s is %q; want %q", expression, got, want)
+		}
+	}
+	mouse("#host-two-refuses")
+	check("machine.state.hosts[1].state", "refuses")
+	space("#host-three-silent")
+	check("machine.state.hosts[2].state", "silent")
+	check("document.activeElement.id", "host-three-silent")
+	mouse("input[name=guess][value=\"1\"]")
+	check("document.querySelector('input[name=guess]:checked')?.value", "1")
+	mouse("#registry summary")
+	check("document.querySelector('#registry details').open", "true")
+	for _, field := range []string{"#ask-hold", "#registry textarea"} {
+		was := b.Eval("(() => { const e = document.querySelector('" + field + "'); e.focus(); e.setSelectionRange(2, 2); return e.value; })()")
+		for _, text := range []string{"4", "5"} {
+			pass()
+			b.Do(browsertest.Command(input.InsertText, input.InsertTextParams{Text: text}))
+		}
+		pass()
+		check("document.querySelector('"+field+"').value", was[:2]+"45"+was[2:])
+	}
+	b.Eval("document.activeElement.blur()")
+	await(b, "document.querySelector('#clock').textContent.replace(/[^0-9.]/g, '') - machine.state.now", "0") // and all is drawn again
 }

@@ -11,7 +11,7 @@ const make = (tag, attributes = {}, ...children) => {
 const button = (text, action, attributes = {}) => make("button", { type: "button", onclick: action, ...attributes }, text);
 
 let program, machine, lesson, step, told, running = null, guess = null;
-let done = []; // what was done: orders, a time that passed, and whether the reader did it. Undo replays all but the last.
+let done = []; // what was done: orders, and a time that passed. Undo replays all but the last.
 let facts = []; // of the step that is played
 let busy = Promise.resolve();
 
@@ -22,6 +22,7 @@ async function restart(history) {
   $("lines").replaceChildren();
   machine = await Machine.start(program, lesson.nodes, (l) => sayLog(l));
   done = [];
+  if (writes()) document.activeElement.blur(); // or the registry would stay as it was
   for (const [orders, ms] of lesson.setup) await machine.advance(orders, ms);
   for (const h of history) await advance(h.orders, h.ms, true);
   show();
@@ -96,7 +97,21 @@ function open(path, line) {
   pre.querySelector("mark").scrollIntoView({ block: "center" });
 }
 
+// While a button is pressed nothing is drawn. A browser makes a click only of a press and a release on one element, and drawing replaces elements.
+const pressed = new Set(); // "pointer", "Space"
+let stale = false; // something was not drawn
+const release = (what) => { if (pressed.delete(what)) drawLater(); };
+const drawLater = () => setTimeout(() => inTurn(() => { if (stale) show(); })); // after the click, which comes after the release
+const isControl = (e) => e.target instanceof Element && e.target.closest("button, label, input, summary");
+addEventListener("pointerdown", (e) => { if (e.button === 0 && isControl(e)) pressed.add("pointer"); }, true);
+for (const end of ["pointerup", "pointercancel"]) addEventListener(end, () => release("pointer"), true);
+addEventListener("keydown", (e) => { if (e.key === " " && isControl(e)) pressed.add("Space"); }, true);
+addEventListener("keyup", (e) => { if (e.key === " ") release("Space"); }, true);
+addEventListener("blur", () => { release("pointer"); release("Space"); }); // the release goes to another window
+
 function show() {
+  stale = pressed.size > 0;
+  if (stale) return;
   const s = machine.state;
   $("clock").textContent = "t = " + s.now.toLocaleString("en", { maximumFractionDigits: 3 }) + " ms";
   $("undo").disabled = done.length === 0;
@@ -108,7 +123,11 @@ function show() {
   showRegistry(s);
 }
 
+let shown = ""; // what of the lesson is drawn: it stays as it is while time runs
 function showLesson() {
+  const showing = JSON.stringify([lesson.id, step, guess, facts, told]);
+  if (showing === shown) return;
+  shown = showing;
   for (const b of $("lessons").children) b.setAttribute("aria-current", b.textContent.endsWith(lesson.title));
   const now = lesson.steps[step], box = $("lesson");
   const had = document.activeElement?.name === "guess";
@@ -150,10 +169,12 @@ function draw(s) {
   $("picture").innerHTML = svg.join("");
 }
 
-const keepFocus = (box, ...children) => { // a redraw does not take the focus away
-  const id = box.contains(document.activeElement) ? document.activeElement.id : "";
+const keepFocus = (box, ...children) => { // a redraw does not take the focus away, nor the caret
+  const { id, selectionStart: from, selectionEnd: to } = box.contains(document.activeElement) ? document.activeElement : {};
   box.replaceChildren(...children);
-  if (id) $(id)?.focus();
+  if (!id || !$(id)) return;
+  $(id).focus({ preventScroll: true });
+  if (typeof from === "number") $(id).setSelectionRange(from, to);
 };
 
 function showHosts(s) {
@@ -180,18 +201,23 @@ function showNodes(s) {
 }
 
 const edited = new Map(); // key → text that was not written yet
+const writes = () => $("registry").contains(document.activeElement) && ["TEXTAREA", "INPUT"].includes(document.activeElement.tagName);
+const writeKey = (key, value) => inTurn(() => { edited.delete(key); return advance([{ do: "write", records: [{ key, value }] }], 0); });
+const newKey = make("input", { class: "key", "aria-label": "key of a new record", value: "/registry/services/specs/" });
+const newRecord = make("details", {}, make("summary", { id: "new-record" }, "A new record"), newKey, button("Add", () => writeKey(newKey.value, "{}"), { id: "add" })); // made once: it stays open
+$("registry").addEventListener("focusout", drawLater);
+
 function showRegistry(s) {
-  const box = $("registry");
-  if (box.contains(document.activeElement) && ["TEXTAREA", "INPUT"].includes(document.activeElement.tagName) && [...edited.keys()].length) return; // somebody writes
-  const writeKey = (key, value) => inTurn(() => { edited.delete(key); document.activeElement?.blur(); return advance([{ do: "write", records: [{ key, value }] }], 0); });
-  const name = make("input", { class: "key", id: "new-key", "aria-label": "key of a new record", value: "/registry/services/specs/" });
-  keepFocus(box, make("h2", {}, `Registry, revision ${s.store.revision}`), make("p", {}, ...["up", "away"].map((state) => button(state, () => inTurn(() => advance([{ do: "store", state }], 0)), { id: "store-" + state, "aria-pressed": String(s.store.state === state) }))),
+  stale = writes();
+  if (stale) return; // somebody writes, and a new field would have no caret
+  keepFocus($("registry"), make("h2", {}, `Registry, revision ${s.store.revision}`), make("p", {}, ...["up", "away"].map((state) => button(state, () => inTurn(() => advance([{ do: "store", state }], 0)), { id: "store-" + state, "aria-pressed": String(s.store.state === state) }))),
     ...s.store.keys.map((k) => {
       const area = make("textarea", { rows: 3, id: "record-" + k.key, "aria-label": "record " + k.key, spellcheck: "false", oninput: () => edited.set(k.key, area.value) });
       area.value = edited.get(k.key) ?? k.value;
       const problem = s.nodes[0].rejected.find((r) => r.key === k.key);
-      return make("div", {}, make("code", {}, k.key), area, problem ? make("p", { class: "bad" }, problem.reason) : "", button("Write", () => writeKey(k.key, area.value)), button("Delete", () => writeKey(k.key, null)));
-    }), make("details", {}, make("summary", {}, "A new record"), name, button("Add", () => writeKey(name.value, "{}"))));
+      return make("div", {}, make("code", {}, k.key), area, problem ? make("p", { class: "bad" }, problem.reason) : "",
+        button("Write", () => writeKey(k.key, area.value), { id: "write-" + k.key }), button("Delete", () => writeKey(k.key, null), { id: "delete-" + k.key }));
+    }), newRecord);
 }
 
 async function load() {
