@@ -108,6 +108,15 @@ func openLesson(t *testing.T, id string) *browsertest.Tab {
 	return b
 }
 
+// click clicks what selectors find, one after the other, and waits until the page has done all that it was asked for.
+func click(b *browsertest.Tab, selectors ...string) {
+	for _, s := range selectors {
+		b.Eval("document.querySelector('" + s + "').click()")
+	}
+	b.Eval("(window.finished = false, busy.then(() => { window.finished = true; }))")
+	await(b, "window.finished", "true")
+}
+
 // TestInABrowserAButtonWorksWhileTimeRuns, by mouse and by Space, though the page draws everything anew meanwhile. A field keeps its caret.
 func TestInABrowserAButtonWorksWhileTimeRuns(t *testing.T) {
 	b := openLesson(t, "turns")
@@ -159,4 +168,54 @@ func TestInABrowserAButtonWorksWhileTimeRuns(t *testing.T) {
 	}
 	b.Eval("document.activeElement.blur()")
 	await(b, "document.querySelector('#clock').textContent.replace(/[^0-9.]/g, '') - machine.state.now", "0") // and all is drawn again
+}
+
+// TestInABrowserFactsHoldWhateverTheReaderDidBefore: each fact is one of the world that the steps before it make.
+func TestInABrowserFactsHoldWhateverTheReaderDidBefore(t *testing.T) {
+	b := openLesson(t, "refuses")
+	const right, run, again, undo = "input[name=guess][value=\"1\"]", "#play", "#again", "#undo" // the second choice is right in all steps here
+	holds := func(after string) {
+		t.Helper()
+		if got := b.Eval("facts.map((f) => (f.holds ? '' : 'not so: ') + f.text).join('\\n')"); got != b.Eval("lesson.steps[step].play.flatMap((p) => p.facts).map((f) => f.text).join('\\n')") || b.Eval("told") != "played" {
+			t.Errorf("after %s the facts are:\n%s", after, got)
+		}
+	}
+	none := func(after string) {
+		t.Helper()
+		if got := b.Eval("facts.length + told"); got != "0" {
+			t.Errorf("after %s there are facts, or the step is over: %s", after, got)
+		}
+	}
+	click(b, right)
+	b.Eval("(() => { const p = document.querySelector('#play'); p.click(); p.click(); })()")
+	click(b)
+	holds("a double click")
+	click(b, undo, run)
+	holds("Undo")
+	click(b, "#host-two-up", "#tcp-1", "[data-pass=\"100\"]", "#next", right, run)
+	holds("something tried between two steps")
+	click(b, "[data-pass=\"1\"]", undo, undo, run)
+	holds("Undo in the second step")
+
+	click(b, again, right, run, again)
+	none("Again during a play")
+	click(b, right, run)
+	holds("a play that did not end")
+	click(b, again, right)
+	b.Eval("document.querySelector('#play').click()")
+	await(b, "facts.length > 0", "true")
+	click(b, undo)
+	none("Undo during a play")
+	click(b, run)
+	holds("Undo during a play")
+
+	click(b, again, right)
+	b.Eval("document.querySelector('#play').click()")
+	await(b, "facts.length > 0", "true")
+	b.Eval("location.hash = 'claims'")
+	await(b, "lesson.id", "claims")
+	click(b)
+	none("another lesson during a play")
+	click(b, right, run)
+	holds("another lesson during a play")
 }

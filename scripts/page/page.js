@@ -13,6 +13,7 @@ const button = (text, action, attributes = {}) => make("button", { type: "button
 let program, machine, lesson, step, told, running = null, guess = null;
 let done = []; // what was done: orders, and a time that passed. Undo replays all but the last.
 let facts = []; // of the step that is played
+let playing = null; // the play that is under way; whoever sets it to null ends that play
 let busy = Promise.resolve();
 
 // inTurn runs one thing after the other: a machine takes one tick at a time.
@@ -28,11 +29,17 @@ async function restart(history) {
   show();
 }
 
-// advance moves the world. Times that pass without orders between them are one step of the history.
-async function advance(orders, ms, quiet = false) {
-  const last = done.at(-1);
+// note adds to a history. Times that pass without orders between them are one step of it.
+function note(history, orders, ms) {
+  const last = history.at(-1);
   if (last && orders.length === 0) last.ms += ms;
-  else done.push({ orders, ms });
+  else history.push({ orders, ms });
+  return history;
+}
+
+// advance moves the world.
+async function advance(orders, ms, quiet = false) {
+  note(done, orders, ms);
   const state = await machine.advance(orders, ms);
   for (const e of state.events) say(e.kind === "error" ? "bad" : e.kind === "client" ? "good" : "", e.at, e.text);
   if (!quiet) show();
@@ -41,30 +48,44 @@ async function advance(orders, ms, quiet = false) {
 
 function begin(l) {
   pause();
-  lesson = l; step = 0; facts = []; guess = null; told = "";
+  lesson = l; step = 0; facts = []; guess = null; told = ""; playing = null;
   inTurn(() => restart([]));
 }
 
-// play plays a step: each part at its instant, with its facts.
+// play plays a step: each part at its instant, with its facts. These hold in one world only, which the steps before it have made. So if
+// anything else was done, the world is made anew.
 function play() {
+  if (playing) return;
   pause();
-  const playing = lesson.steps[step];
+  const mine = playing = {}, steps = lesson.steps.slice(0, step), now = lesson.steps[step];
+  const ended = () => playing !== mine; // by another lesson, or by Undo
   facts = [];
+  showLesson();
   inTurn(async () => {
-    for (const part of playing.play) {
+    if (ended()) return;
+    const before = steps.flatMap((x) => x.play).reduce((history, part) => note(history, part.do, part.wait), []);
+    if (JSON.stringify(done) !== JSON.stringify(before)) {
+      await restart(before);
+      say("wait", "", "This step begins where the step before it ends. What else was done is undone.");
+    }
+    for (const part of now.play) {
+      if (ended()) return;
       let state = await advance(part.do, 0);
       for (let left = part.wait; left > 0;) { // in a few pictures
+        if (ended()) return;
         const ms = Math.min(left, Math.max(1, Math.ceil(part.wait / 12)));
         state = await advance([], ms);
         left -= ms;
         if (!matchMedia("(prefers-reduced-motion: reduce)").matches) await new Promise((r) => setTimeout(r, 40));
       }
+      if (ended()) return;
       for (const f of part.facts) facts.push({ at: state.now, text: f.text, holds: f.holds(state) });
     }
     told = "played";
+    playing = null;
     show();
     $("explained")?.focus();
-  });
+  }).then(() => { if (!ended()) { playing = null; showLesson(); } }); // it has failed
 }
 
 function pause() {
@@ -125,7 +146,7 @@ function show() {
 
 let shown = ""; // what of the lesson is drawn: it stays as it is while time runs
 function showLesson() {
-  const showing = JSON.stringify([lesson.id, step, guess, facts, told]);
+  const showing = JSON.stringify([lesson.id, step, guess, facts, told, playing]);
   if (showing === shown) return;
   shown = showing;
   for (const b of $("lessons").children) b.setAttribute("aria-current", b.textContent.endsWith(lesson.title));
@@ -135,7 +156,7 @@ function showLesson() {
     make("label", {}, make("input", { type: "radio", name: "guess", value: i, ...(guess === i ? { checked: "" } : {}), onchange: () => { guess = i; showLesson(); } }), " " + c, make("br"))));
   box.replaceChildren(make("h2", { id: "title" }, `${LESSONS.indexOf(lesson) + 1}. ${lesson.title}`), make("p", {}, lesson.intro), make("p", {}, `Step ${step + 1} of ${lesson.steps.length}. Predict, then play.`), choices);
   const start = button("Play", play, { id: "play" });
-  start.disabled = guess === null || told === "played";
+  start.disabled = guess === null || told === "played" || playing !== null;
   box.append(start);
   if (facts.length) box.append(make("ul", { class: "facts" }, ...facts.map((f) => make("li", { class: f.holds ? "good" : "bad" }, `${f.holds ? "✓" : "✗ not so:"} ${f.text} (t = ${f.at} ms)`))));
   if (told === "played") {
@@ -232,7 +253,7 @@ async function load() {
     let last = performance.now();
     running = setInterval(() => { const ms = Math.round(performance.now() - last); last += ms; inTurn(() => advance([], ms)); }, 50);
   });
-  $("undo").addEventListener("click", () => { pause(); inTurn(() => { facts = []; told = ""; return restart(done.slice(0, -1)); }); });
+  $("undo").addEventListener("click", () => { pause(); playing = null; inTurn(() => { facts = []; told = ""; return restart(done.slice(0, -1)); }); });
   $("again").addEventListener("click", () => begin(lesson));
   $("quiet").addEventListener("change", (e) => $("lines").classList.toggle("quiet", e.target.checked));
   const chosen = () => begin(LESSONS.find((l) => "#" + l.id === location.hash) || LESSONS[0]);
