@@ -219,3 +219,44 @@ func TestInABrowserFactsHoldWhateverTheReaderDidBefore(t *testing.T) {
 	click(b, right, run)
 	holds("another lesson during a play")
 }
+
+// TestInABrowserARecordIsShownAsItIs: a text that was typed and not written says so, beside what the registry has, and does not outlive the world of its record.
+func TestInABrowserARecordIsShownAsItIs(t *testing.T) {
+	b := openLesson(t, "bad")
+	const field = "document.getElementById('record-/registry/services/specs/web')"
+	b.Eval("document.querySelector('[data-pass]').focus()")
+	edit := func() {
+		b.Eval("(() => { const e = " + field + "; e.focus(); e.value = 'mine'; e.dispatchEvent(new Event('input', { bubbles: true })); })()")
+	}
+	shown := func(after, want string) {
+		t.Helper()
+		if got := b.Eval(field + ".value + [...document.querySelectorAll('#registry p.wait')].filter((p) => !p.hidden).map((p) => p.textContent).join()"); got != want {
+			t.Errorf("after %s the page shows %q; want %q", after, got, want)
+		}
+	}
+	const was = `{"kind":"Service","apiVersion":"v1beta1","id":"web","port":8000,"protocol":"TCP"}`
+	shown("nothing", was)
+	edit()
+	shown("typing", "mineNot written. The registry has "+was)
+	click(b, "#again")
+	shown("Again", was)
+	click(b, "[data-pass]")
+	edit()
+	click(b, "#undo")
+	shown("Undo", was)
+	edit()
+	b.Eval("location.hash = 'turns'")
+	await(b, "lesson.id", "turns")
+	click(b)
+	shown("another lesson", was)
+	edit()
+	b.Eval("(document.activeElement.blur(), void inTurn(() => advance([{ do: 'write', records: [{ key: '/registry/services/specs/web', value: 'other' }] }], 0)))")
+	click(b)
+	shown("a write of somebody else", "mineNot written. The registry has other")
+	b.Eval("(document.getElementById('write-/registry/services/specs/web').focus(), document.activeElement.click())")
+	click(b)
+	shown("Write", "mine")
+	if id := b.Eval("document.activeElement.id"); id != "write-/registry/services/specs/web" {
+		t.Errorf("after Write the focus is at %q; want it where it was", id)
+	}
+}

@@ -23,6 +23,7 @@ async function restart(history) {
   $("lines").replaceChildren();
   machine = await Machine.start(program, lesson.nodes, (l) => sayLog(l));
   done = [];
+  edited.clear(); // these were changes of records of another world
   if (writes()) document.activeElement.blur(); // or the registry would stay as it was
   for (const [orders, ms] of lesson.setup) await machine.advance(orders, ms);
   for (const h of history) await advance(h.orders, h.ms, true);
@@ -231,12 +232,15 @@ $("registry").addEventListener("focusout", drawLater);
 function showRegistry(s) {
   stale = writes();
   if (stale) return; // somebody writes, and a new field would have no caret
+  for (const [key, text] of edited) if (!s.store.keys.some((k) => k.key === key && k.value !== text)) edited.delete(key);
   keepFocus($("registry"), make("h2", {}, `Registry, revision ${s.store.revision}`), make("p", {}, ...["up", "away"].map((state) => button(state, () => inTurn(() => advance([{ do: "store", state }], 0)), { id: "store-" + state, "aria-pressed": String(s.store.state === state) }))),
     ...s.store.keys.map((k) => {
-      const area = make("textarea", { rows: 3, id: "record-" + k.key, "aria-label": "record " + k.key, spellcheck: "false", oninput: () => edited.set(k.key, area.value) });
+      const area = make("textarea", { rows: 3, id: "record-" + k.key, "aria-label": "record " + k.key, spellcheck: "false", oninput: () => { edited.set(k.key, area.value); unwritten.hidden = false; } });
       area.value = edited.get(k.key) ?? k.value;
+      const unwritten = make("p", { class: "wait" }, `Not written. The registry has ${k.value}`);
+      unwritten.hidden = !edited.has(k.key);
       const problem = s.nodes[0].rejected.find((r) => r.key === k.key);
-      return make("div", {}, make("code", {}, k.key), area, problem ? make("p", { class: "bad" }, problem.reason) : "",
+      return make("div", {}, make("code", {}, k.key), area, unwritten, problem ? make("p", { class: "bad" }, problem.reason) : "",
         button("Write", () => writeKey(k.key, area.value), { id: "write-" + k.key }), button("Delete", () => writeKey(k.key, null), { id: "delete-" + k.key }));
     }), newRecord);
 }
