@@ -16,6 +16,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode/utf8"
 
 	"github.com/golang/glog"
 	"github.com/google/go-cmp/cmp"
@@ -224,6 +225,55 @@ func TestEveryTermThatARecordMayNameIsSavedAndLoaded(t *testing.T) {
 			}
 			wantState(t, batch([]*registry.Service{record.Service}, nil), got)
 		})
+	}
+}
+
+// A record spells any byte of a datagram as %XX, and JSON replaces bytes that are no UTF-8: one such record must not lose the state of the others. An earlier
+// release, which does not know the fields for them, reads the file as well, and does not check the UDP ports of that service.
+func TestABinaryDatagramOfACheckIsSavedAndLoaded(t *testing.T) {
+	var services []*registry.Service
+	datagrams := map[string][2]string{"web": {}, "text": {"p\u00efng", "pong"}, "ntp": {"\xe3\x00", "\xff"}, "half": {"ping", "\xff"}, "big": {strings.Repeat("\xff", 100), ""}}
+	for name, d := range datagrams {
+		s := &registry.Service{Name: registry.Name{Namespace: "default", Name: name}, Ports: []registry.Port{{Protocol: registry.UDP, Number: 123}}, Since: []int64{0}}
+		if d[0] != "" {
+			s.SetTerms(registry.Terms{Checks: registry.Check{Wanted: registry.CheckOn, Send: d[0], Expect: d[1]}})
+		}
+		services = append(services, s)
+	}
+	f := open(t, t.TempDir())
+	f.OnUpdate(batch(services, nil))
+	if err := f.save(time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(f.Path())
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, _, ok := f.Load()
+	if !ok {
+		t.Fatal("the state file is refused")
+	}
+	wantState(t, batch(services, nil), got)
+
+	body, err := verify(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	body = bytes.ReplaceAll(body, []byte(`"check_`), []byte(`"later_`))
+	if err := os.WriteFile(f.Path(), fmt.Appendf(body, "{\"sha256\":\"%x\"}\n", sha256.Sum256(body)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got, _, ok = f.Load(); !ok {
+		t.Fatal("an earlier release refuses the state file")
+	}
+	for _, c := range got.Services {
+		want := datagrams[c.Name.Name]
+		if !utf8.ValidString(want[0] + want[1]) {
+			want = [2]string{}
+		}
+		if is := c.Value.Terms().Checks; is.Send != want[0] || is.Expect != want[1] {
+			t.Errorf("an earlier release has %v send %q and expect %q; want %q", c.Name, is.Send, is.Expect, want)
+		}
 	}
 }
 

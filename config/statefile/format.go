@@ -51,6 +51,11 @@ type service struct {
 	Created   int64          `json:"created"`
 	Ports     []port         `json:"ports,omitempty"`
 	Terms     registry.Terms `json:"terms,omitzero"` // by the names of its fields
+
+	// The datagram of a check and its answer, if one of them is no UTF-8, which JSON would replace. Then Terms have neither, so a release that does not know
+	// these fields checks no UDP port.
+	CheckSend   text `json:"check_send,omitempty"`
+	CheckExpect text `json:"check_expect,omitempty"`
 }
 
 type port struct {
@@ -144,6 +149,10 @@ func ofService(v *registry.Service) *service {
 	s := &service{
 		Namespace: text(v.Namespace), Name: text(v.Name.Name), Rank: v.Rank, Created: v.Created,
 		Terms: *v.Terms(),
+	}
+	if c := &s.Terms.Checks; !utf8.ValidString(c.Send) || !utf8.ValidString(c.Expect) {
+		s.CheckSend, s.CheckExpect = text(c.Send), text(c.Expect)
+		c.Send, c.Expect = "", ""
 	}
 	for i, p := range v.Ports {
 		s.Ports = append(s.Ports, port{text(p.Name), p.Protocol.String(), p.ID().Address(), p.Number, v.ClaimedSince(i), p.Local, p.Open})
@@ -274,6 +283,9 @@ func (s *service) value() (*registry.Service, error) {
 		claimed[at] = true
 		v.Ports = append(v.Ports, registry.Port{Name: string(p.Name), Addr: at.Addr, Protocol: at.Protocol, Number: p.Number, Local: p.Local, Open: p.Open})
 		v.Since = append(v.Since, p.Since)
+	}
+	if s.CheckSend != "" { // without it no record has an answer either
+		s.Terms.Checks.Send, s.Terms.Checks.Expect = string(s.CheckSend), string(s.CheckExpect)
 	}
 	v.SetTerms(s.Terms)
 	return v, s.Terms.Check()
