@@ -36,6 +36,7 @@ func TestWhatARecordCostsIsBounded(t *testing.T) {
 		{"few with many", endpointsKey, combined(4, maxCombined/4)},
 		{"keys with escapes", endpointsKey, fill(registry.MaxRecordBytes, `{"id":"a",`, `"\n":0`, `}`)},
 		{"empty ports", specKey, fill(registry.MaxRecordBytes, `{"ports":[`, `{}`, `]}`)},
+		{"unknown names of ours", specKey, fill(registry.MaxRecordBytes, `{"port":80,"annotations":{`, `"kube-proxy/abcdef%d":""`, `}}`)},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			value := []byte(c.value)

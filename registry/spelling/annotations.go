@@ -39,7 +39,7 @@ func (a *Annotations) Counts(kind registry.Kind, name []byte) bool {
 		return true
 	}
 	ours := len(name) >= len(registry.AnnotationPrefix) && strings.EqualFold(string(name[:len(registry.AnnotationPrefix)]), registry.AnnotationPrefix)
-	if a.judged++; !ours && a.judged > maxJudged {
+	if a.judged++; ours && a.Err != nil || !ours && a.judged > maxJudged { // one error refuses the record
 		return false
 	}
 	text := ""
