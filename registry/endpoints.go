@@ -11,7 +11,7 @@ import (
 type Endpoints struct {
 	Name
 	ByPort  []PortAddrs
-	Weights Weights
+	Weights Weights // see [Weights.Canonical]
 }
 
 // PortAddrs are the addresses that serve one port.

@@ -18,7 +18,7 @@ const MaxJoined = 1 << 17
 // warning, which is "" if there is none, tells how many.
 func JoinSlices(service Name, all []*EndpointSlice) (*Endpoints, Warning) {
 	if len(all) == 1 {
-		return &Endpoints{Name: service, ByPort: joinOne(all[0]), Weights: all[0].Weights}, ""
+		return &Endpoints{Name: service, ByPort: joinOne(all[0]), Weights: joinWeights(all)}, ""
 	}
 	room := MaxJoined
 	ready, terminating := make(map[string][]PortAddrs), make(map[string][]PortAddrs)

@@ -12,7 +12,7 @@ type EndpointSlice struct {
 	Service     string      // the name of its service, which is in the same namespace; "": no proxy of this kind is to read it
 	Ready       []PortAddrs // for every client
 	Terminating []PortAddrs // about to stop, and still answering: where no other endpoint is ready
-	Weights     Weights     // of its addresses
+	Weights     Weights     // of its addresses, all that it says: an earlier slice may say otherwise
 }
 
 // ServiceName names the service that the slice belongs to.

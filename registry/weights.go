@@ -9,8 +9,8 @@ import (
 )
 
 // Weights are those of the endpoints of a record, by their hosts, or by host and port: HOST=WEIGHT and HOST:PORT=WEIGHT, sorted, with commas
-// between, and nothing that would follow without being said. Two that say the same are equal. A weight of HOST:PORT comes before that of HOST;
-// without either it is 1. An endpoint gets clients in proportion to its weight, and no new ones at 0.
+// between. A weight of HOST:PORT comes before that of HOST; without either it is 1. An endpoint gets clients in proportion to its weight, and no
+// new ones at 0.
 type Weights string
 
 // MaxWeight is the greatest weight, as in HAProxy.
@@ -79,22 +79,8 @@ func (t *weightTable) of(a Addr) int {
 
 // weights spells the table.
 func (t *weightTable) weights() Weights {
-	said := make(map[string]int, len(t.hosts)+len(t.places))
-	for host, weight := range t.hosts {
-		if weight != 1 {
-			said[host] = weight
-		}
-	}
-	for place, weight := range t.places {
-		host := place[:strings.LastIndexByte(place, ':')]
-		follows, ok := t.hosts[strings.Trim(host, "[]")]
-		if !ok {
-			follows = 1
-		}
-		if weight != follows {
-			said[place] = weight
-		}
-	}
+	said := maps.Clone(t.hosts)
+	maps.Copy(said, t.places)
 	var b strings.Builder
 	for _, key := range slices.Sorted(maps.Keys(said)) {
 		if b.Len() > 0 {
@@ -106,6 +92,22 @@ func (t *weightTable) weights() Weights {
 	}
 	return Weights(b.String())
 }
+
+// canonical spells the table without what would follow from the rest.
+func (t *weightTable) canonical() Weights {
+	if t.hosts == nil { // as of most records: without an allocation
+		return ""
+	}
+	maps.DeleteFunc(t.places, func(place string, weight int) bool {
+		host, ok := t.hosts[strings.Trim(place[:strings.LastIndexByte(place, ':')], "[]")]
+		return ok && weight == host || !ok && weight == 1
+	})
+	maps.DeleteFunc(t.hosts, func(_ string, weight int) bool { return weight == 1 })
+	return t.weights()
+}
+
+// Canonical returns the weights without what would follow from the rest, as [Endpoints] have them: two that give each address the same are equal.
+func (w Weights) Canonical() Weights { return joinWeights([]*EndpointSlice{{Weights: w}}) }
 
 // table returns the weights as a table; false if there are none.
 func (w Weights) table() (t weightTable, ok bool) {
@@ -151,36 +153,29 @@ func (w Weights) Zeros(addrs Addrs) (n int) {
 	return n
 }
 
-// Check reports an error if no record gives these weights.
+// Check reports an error if no records give Endpoints these weights.
 func (w Weights) Check() error {
 	if w == "" {
 		return nil
 	}
 	same, err := ParseWeights(string(w))
-	if err == nil && same != w {
+	if err == nil && same.Canonical() != w {
 		err = fmt.Errorf("weights %s are spelled otherwise", Quote(string(w)))
 	}
 	return err
 }
 
-// joinWeights gives the weights of several slices. Of two weights of one host, or of one host and port, that of the later slice counts.
+// joinWeights gives the weights of all slices. Of two weights of one host, or of one host and port, that of the later slice counts.
 func joinWeights(parts []*EndpointSlice) Weights {
-	var first Weights
-	several := false
+	var all weightTable
 	for _, s := range parts {
-		if s.Weights != "" {
-			several, first = several || first != "", s.Weights
+		t, _ := s.Weights.table()
+		if all.hosts == nil {
+			all = t
+			continue
 		}
+		maps.Copy(all.hosts, t.hosts)
+		maps.Copy(all.places, t.places)
 	}
-	if !several {
-		return first
-	}
-	all := newWeightTable()
-	for _, s := range parts {
-		if t, ok := s.Weights.table(); ok {
-			maps.Copy(all.hosts, t.hosts)
-			maps.Copy(all.places, t.places)
-		}
-	}
-	return all.weights()
+	return all.canonical()
 }

@@ -29,6 +29,7 @@ func TestWeightsAreReadAsRecordsSpellThem(t *testing.T) {
 		{"10.0.0.1=5,", "", `"" is no weight of an address, such as 10.1.2.3=5, 10.1.2.3:80=5 or [fd00::3]:80=5`},
 	} {
 		got, err := ParseWeights(c.annotation, addrs)
+		got = got.Canonical()
 		if c.err != "" {
 			c.err = "annotation kube-proxy/weight: " + c.err
 		}
@@ -91,6 +92,18 @@ func TestWeightsOfSlicesAddUp(t *testing.T) {
 	e, _ := JoinSlices(Name{}, []*EndpointSlice{of("10.0.0.1:80", "5"), of("10.0.0.1:81", "0"), of("10.0.0.1:82", "1")})
 	if got := fmt.Sprint(e.Weights.Of(e.ByPort[0].Addrs)); got != "[5 0 1]" {
 		t.Errorf("three instances on one host have the weights %s", got)
+	}
+	// What a slice says counts though it would follow in a record of its own, for an earlier slice may say otherwise.
+	for _, c := range []struct{ first, then, addr, want string }{
+		{"10.0.0.1=0", "10.0.0.1=1", "10.0.0.1:80", "[]"}, // all have 1,
+		{"10.0.0.1=0", "1", "10.0.0.1:90", "[0 1]"},
+		{"10.0.0.1:80=5", "10.0.0.1=0,10.0.0.1:80=0", "10.0.0.1:80", "[0]"},
+		{"10.0.0.1=1", "10.0.0.1=0", "10.0.0.1:80", "[0]"},
+	} {
+		e, _ := JoinSlices(Name{}, []*EndpointSlice{of("10.0.0.1:80", c.first), of(c.addr, c.then)})
+		if got := fmt.Sprint(e.Weights.Of(e.ByPort[0].Addrs)); got != c.want || e.Weights.Check() != nil {
+			t.Errorf("%s, and then %s: the weights are %s, %v; want %s", c.first, c.then, got, e.Weights.Check(), c.want)
+		}
 	}
 	a, b := &Endpoints{Weights: "10.0.0.1=2"}, &Endpoints{}
 	if a.Equal(b) || slice("10.0.0.1", "10.0.0.1=2").Equal(slice("10.0.0.1", "")) {

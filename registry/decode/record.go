@@ -73,7 +73,8 @@ func (d Decoder) record(k registry.Key, said *statement) (r Record, warnings []r
 		}
 	case registry.KindEndpoints:
 		r.Endpoints = &registry.Endpoints{Name: k.Name, ByPort: said.endpoints.byPort()}
-		r.Endpoints.Weights, err = said.weights(r.Endpoints.ByPort)
+		weights, bad := said.weights(r.Endpoints.ByPort)
+		r.Endpoints.Weights, err = weights.Canonical(), bad
 		err = cmp.Or(err, said.locate(r.Endpoints.ByPort), said.mark(r.Endpoints.ByPort), said.call(&r))
 		r.Dropped = said.endpoints.count
 		warnings = said.endpoints.leftOut.warnings()
