@@ -76,10 +76,10 @@ func mergeSorted(port string, lists []PortAddrs) PortAddrs {
 	var places map[Addr]Place // nil while nothing is known of any
 	for _, l := range lists {
 		all = slices.AppendSeq(all, l.Addrs.All())
-		if l.Places == "" {
-			continue
-		}
 		if places == nil {
+			if l.Places == "" {
+				continue
+			}
 			places = make(map[Addr]Place, n)
 		}
 		for i, a := range all[len(all)-l.Addrs.Len():] {

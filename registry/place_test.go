@@ -95,6 +95,12 @@ func TestSlicesKeepThePlacesOfTheirEndpoints(t *testing.T) {
 	if got, want := sum.Find("").Places, places(InZone, 0, OnNode); got != want {
 		t.Errorf("the sum has places %v; want %v", []byte(got), []byte(want))
 	}
+	for _, last := range []*EndpointSlice{slice("", a), slice(places(0, Backup), a, b)} { // the one whose key comes last counts, though it says nothing of the address
+		sum, _ := JoinSlices(Name{}, []*EndpointSlice{slice(places(Backup), a), last})
+		if got := sum.Find("").Places.At(0); got != 0 {
+			t.Errorf("after a slice with places %v, the address has place %d; want 0", []byte(last.Ready[0].Places), got)
+		}
+	}
 }
 
 func TestBackupsAreMarkedAndABadOneIsAnErrorThatNamesTheAnnotation(t *testing.T) {
