@@ -2,6 +2,7 @@ package decode
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"strings"
 
@@ -152,6 +153,21 @@ func (b *body) affinityTimeout(spec *jsonSpec) (*int64, error) {
 	return config.ClientIP.TimeoutSeconds, err
 }
 
+// nearness reads which endpoints clients are given.
+func (b *body) nearness(spec *jsonSpec, s *serviceSpec) (err error) {
+	if !b.nested {
+		return nil
+	}
+	if !isNull(spec.HealthCheckNodePort) {
+		var port int64 // and not s itself, which would have to be on the heap
+		err = unmarshal("spec.healthCheckNodePort", spec.HealthCheckNodePort, &port)
+		s.wishes.HealthCheckNodePort = port
+	}
+	return cmp.Or(err, readString("spec.externalTrafficPolicy", spec.ExternalTrafficPolicy, &s.externalPolicy),
+		readString("spec.internalTrafficPolicy", spec.InternalTrafficPolicy, &s.internalPolicy),
+		readString("spec.trafficDistribution", spec.TrafficDistribution, &s.wishes.Distribution))
+}
+
 // sourceRanges reads the list in the spec of a service of the ranges that may connect.
 func (b *body) sourceRanges(spec *jsonSpec, s *serviceSpec) error {
 	switch {
@@ -176,12 +192,11 @@ type jsonSpec struct {
 	SessionAffinity       string          `json:"sessionAffinity"`       // since v0.8
 	SessionAffinityConfig json.RawMessage `json:"sessionAffinityConfig"` // since v1.8
 
-	// In the nested form alone.
-	ExternalTrafficPolicy string `json:"externalTrafficPolicy"` // since v1.7
-	InternalTrafficPolicy string `json:"internalTrafficPolicy"` // since v1.21
-	TrafficDistribution   string `json:"trafficDistribution"`   // since v1.30
-	HealthCheckNodePort   int64  `json:"healthCheckNodePort"`
-
+	// In the nested form alone: in the flat one they may hold anything.
+	ExternalTrafficPolicy    json.RawMessage `json:"externalTrafficPolicy"` // since v1.7
+	InternalTrafficPolicy    json.RawMessage `json:"internalTrafficPolicy"` // since v1.21
+	TrafficDistribution      json.RawMessage `json:"trafficDistribution"`   // since v1.30
+	HealthCheckNodePort      json.RawMessage `json:"healthCheckNodePort"`
 	LoadBalancerSourceRanges json.RawMessage `json:"loadBalancerSourceRanges"` // since v1.3
 
 	// The one port of the formats before v0.15. Later masters go on writing it for older readers.
@@ -220,12 +235,11 @@ func (b *body) service(s *serviceSpec) (err error) {
 	if len(s.ports) == 0 && spec.Port != nil {
 		s.ports = []servicePort{{Name: spec.PortName, Protocol: spec.Protocol, Port: spec.Port}}
 	}
-	if b.nested {
-		s.externalPolicy, s.internalPolicy = spec.ExternalTrafficPolicy, spec.InternalTrafficPolicy
-		s.wishes.Distribution, s.wishes.HealthCheckNodePort = spec.TrafficDistribution, spec.HealthCheckNodePort
-	}
 	s.wishes.Affinity = spec.SessionAffinity
 	if s.wishes.AffinityTimeout, err = b.affinityTimeout(&spec); err != nil {
+		return err
+	}
+	if err := b.nearness(&spec, s); err != nil {
 		return err
 	}
 	if s.at != AtNode {

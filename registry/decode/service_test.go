@@ -149,6 +149,26 @@ func TestServicesWithNothingToServeAreValid(t *testing.T) {
 	}
 }
 
+// A field that a version does not have may hold anything, and in the version that has it the value is judged.
+func TestFieldsOfTheNestedFormMayHoldAnythingInTheFlatOne(t *testing.T) {
+	for field, err := range map[string]string{
+		"externalTrafficPolicy": "spec.externalTrafficPolicy holds an array where a string is wanted",
+		"internalTrafficPolicy": "spec.internalTrafficPolicy holds an array where a string is wanted",
+		"trafficDistribution":   "spec.trafficDistribution holds an array where a string is wanted",
+		"healthCheckNodePort":   "spec.healthCheckNodePort holds an array where a whole number is wanted",
+	} {
+		for _, value := range []string{`{"zone":1}`, `[]`, `"Local"`, `1.5`, `null`} {
+			r, warnings := decodeTo(t, specKey, `{"port":80,"`+field+`":`+value+`}`)
+			if len(r.Service.Ports) != 1 || r.Service.Asked != nil || warnings != "" {
+				t.Errorf("%s %s: %s, warnings %q", field, value, summary(r), warnings)
+			}
+		}
+		if _, _, is := Decode(specKey, []byte(`{"apiVersion":"v1","spec":{"ports":[{"port":80}],"`+field+`":[]}}`)); is == nil || is.Error() != err {
+			t.Errorf("%s in the nested form: error %v; want %q", field, is, err)
+		}
+	}
+}
+
 func TestAffinityOfAService(t *testing.T) {
 	config := func(seconds string) string {
 		return `"ClientIP","sessionAffinityConfig":{"clientIP":{"timeoutSeconds":` + seconds + `}}`
