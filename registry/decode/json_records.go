@@ -267,7 +267,7 @@ func (b *body) addresses(spec *jsonSpec, s *serviceSpec) error {
 		{"publicIPs", spec.PublicIPs, externalAddresses}, {"deprecatedPublicIPs", spec.DeprecatedPublicIPs, externalAddresses},
 	} {
 		var listed []string
-		if isNull(list.raw) {
+		if isNull(list.raw) || !b.nested && list.name != "publicIPs" { // the one list of the flat form
 			continue
 		}
 		if err := unmarshal(prefix+list.name, list.raw, &listed); err != nil {

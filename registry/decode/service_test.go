@@ -167,6 +167,14 @@ func TestFieldsOfTheNestedFormMayHoldAnythingInTheFlatOne(t *testing.T) {
 			t.Errorf("%s in the nested form: error %v; want %q", field, is, err)
 		}
 	}
+	for _, field := range []string{"clusterIPs", "externalIPs", "deprecatedPublicIPs"} {
+		for _, value := range []string{`{"zone":1}`, `"10.0.0.8"`, `["10.0.0.8"]`} {
+			r, _, err := Decoder{Addresses: AtCluster}.Decode(specKey, []byte(`{"port":80,"portalIP":"10.0.0.7","`+field+`":`+value+`}`))
+			if err != nil || len(r.Service.Ports) != 1 {
+				t.Errorf("%s %s: error %v, %+v; want one port, at 10.0.0.7", field, value, err, r.Service)
+			}
+		}
+	}
 }
 
 func TestAffinityOfAService(t *testing.T) {
