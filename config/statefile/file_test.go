@@ -81,7 +81,7 @@ func example() registry.Batch {
 					Limits:       registry.Limits{Connections: 9, PerClient: registry.NoLimit},
 					Timeouts:     registry.Timeouts{Connect: time.Second, Idle: time.Minute, UDP: time.Hour},
 					Removal:      registry.Removal{Rule: registry.RemovalClose, After: time.Minute}}},
-			{Name: odd, Created: -1},
+			{Name: odd, Created: -1, Asked: &registry.Terms{Checks: registry.Check{Wanted: registry.CheckOn, Send: "\xe3\x00", Expect: "\xff"}}},
 		},
 		[]*registry.Endpoints{
 			{Name: web, Weights: "10.0.0.1=5,db.example=0", ByPort: []registry.PortAddrs{
