@@ -91,8 +91,12 @@ func serve(o *options, flags *pflag.FlagSet, args []string, log *logsink.Sink) e
 
 	glog.Infof("%v, %s %s/%s", readBuildInfo(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 
-	hasPredecessor, err := node.FindPredecessor(context.Background(), o.takeover) // which is soon known, so a signal to stop waits for it
-	if err != nil {
+	hasPredecessor, err := node.FindPredecessor(signals, o.takeover) // which may be busy with another successor
+	switch {
+	case err != nil && signals.Err() != nil:
+		glog.Infof("%v: ending before anything is served", context.Cause(signals))
+		return nil
+	case err != nil:
 		return err
 	}
 	manager := new(speaker)

@@ -52,6 +52,27 @@ func TestAPredecessorThatIsToldToStopIsTakenOverFrom(t *testing.T) {
 	}
 }
 
+// TestASuccessorThatAwaitsItsTurnEndsAtOnceWhenToldTo: the predecessor has half a minute to answer.
+func TestASuccessorThatAwaitsItsTurnEndsAtOnceWhenToldTo(t *testing.T) {
+	t.Parallel()
+	path := takeoverPath(t)
+	listener := raw{t, listenRaw(t, path)}
+	defer listener.close()
+	p := newSite(t).start(t, "-takeover="+path)
+	ping := listener.accept()
+	defer ping.close()
+	if f := ping.receive(); f != "\x09" {
+		t.Errorf("it asks %q first", f)
+	}
+	p.Signal(t, syscall.SIGTERM)
+	if f := ping.receive(); f != "" { // the end, long before it would give up
+		t.Errorf("told to stop, it says %q", f)
+	}
+	if code := p.Exit(t).ExitCode(); code != exitDone {
+		t.Errorf("exit status %d, want %d", code, exitDone)
+	}
+}
+
 // TestAPredecessorThatDrainsLeavesTheRoutesToItsSuccessor, also when it was told to stop before that one served.
 func TestAPredecessorThatDrainsLeavesTheRoutesToItsSuccessor(t *testing.T) {
 	if !proxytest.InOwnNetwork(t) {

@@ -59,11 +59,13 @@ func (c *conn) Close() error {
 }
 
 // who names the peer.
-func (c *conn) who() string {
-	if c.peer.PID == 0 { // it has no number in our PID namespace
+func (c *conn) who() string { return who(c.peer) }
+
+func who(peer ownersocket.Peer) string {
+	if peer.PID == 0 { // it has no number in our PID namespace
 		return "a process of another container"
 	}
-	return fmt.Sprintf("process %d", c.peer.PID)
+	return fmt.Sprintf("process %d", peer.PID)
 }
 
 // within has everything that follows fail once this time has passed.

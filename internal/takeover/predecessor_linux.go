@@ -16,9 +16,11 @@ import (
 	"kubeproxy/internal/ownersocket"
 )
 
+// helloWithin is how long a process waits for what its peer can say at once. Tests have less time.
+var helloWithin = 5 * time.Second
+
 // How long a predecessor waits for its successor.
 const (
-	helloWithin  = 5 * time.Second
 	openWithin   = 30 * time.Second // to open ten thousand ports takes about a second
 	freezeWithin = 2 * time.Second  // traffic stands still meanwhile
 	lastWithin   = 5 * time.Second

@@ -14,6 +14,8 @@ import (
 
 	"github.com/golang/glog"
 	"golang.org/x/sys/unix"
+
+	"kubeproxy/internal/ownersocket"
 )
 
 // answerWithin is how long a successor waits for each step of its predecessor, and for its turn: the predecessor may be busy with another
@@ -30,32 +32,51 @@ func Waits(ctx context.Context, path string) error {
 	return err
 }
 
-// Lacks is [Waits], and returns the names of the sources that the process has not read. An earlier release names none.
+// Lacks is [Waits], and returns the names of the sources that the process has not read. An earlier release names none. If the process is
+// busy with a successor, Lacks waits as long as [Take] waits for its turn, until ctx ends at most.
 func Lacks(ctx context.Context, path string) (sources []string, err error) {
-	c, err := dial(ctx, path)
-	if err != nil {
-		return nil, err
-	}
-	defer c.Close()
-	return c.lacks()
+	_, sources, err = ask(ctx, path, answerWithin)
+	return sources, err
 }
 
-// waits is [Waits] for a process that was dialled.
-func (c *conn) waits() error {
-	_, err := c.lacks()
-	return err
-}
-
-func (c *conn) lacks() (sources []string, err error) {
-	c.within(helloWithin)
-	if err = c.send(framePing, nil); err == nil {
-		var f frame
-		if f, err = c.receive(); len(f.payload) > 0 {
-			sources = strings.Split(string(f.payload), "\n")
+// ask is [Lacks] within some time, and returns the process that answers, too.
+func ask(ctx context.Context, path string, within time.Duration) (peer ownersocket.Peer, sources []string, err error) {
+	for turn := time.Now().Add(within); ; {
+		c, err := dial(ctx, path)
+		if err != nil {
+			return peer, nil, err
+		}
+		sources, err := c.lacks(turn)
+		c.Close()
+		// It has handed over to another process, which listens at the path by now, or it was ending. The path itself tells.
+		if !gone(err) || !time.Now().Before(turn) {
+			return c.peer, sources, err
+		}
+		if err := pause(ctx); err != nil {
+			return peer, nil, err
 		}
 	}
-	if gone(err) { // it was ending, and its socket still existed
-		err = ErrNobody
+}
+
+// pause waits for turnPause. The error is why ctx ended before.
+func pause(ctx context.Context) error {
+	select {
+	case <-time.After(turnPause):
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// lacks has what the process at the other end has not read. A process that is busy has until turn to say it.
+func (c *conn) lacks(turn time.Time) (sources []string, err error) {
+	c.within(time.Until(turn))
+	if err := c.send(framePing, nil); err != nil {
+		return nil, err
+	}
+	f, err := c.receive()
+	if len(f.payload) > 0 {
+		sources = strings.Split(string(f.payload), "\n")
 	}
 	return sources, err
 }
@@ -78,12 +99,10 @@ func Take(ctx context.Context, path string, s Successor, open func()) (*Taken, e
 		listeners, can, err := hello(c, turn)
 		if gone(err) && time.Now().Before(turn) { // it has handed over to another one, or was killed
 			c.Close()
-			select {
-			case <-time.After(turnPause):
-				continue
-			case <-ctx.Done():
-				return nil, context.Cause(ctx)
+			if err := pause(ctx); err != nil {
+				return nil, err
 			}
+			continue
 		}
 		if _, refused := errors.AsType[*refusedError](err); refused && errors.Is(Waits(ctx, path), ErrNobody) {
 			err = ErrNobody // it was told to stop
@@ -264,16 +283,12 @@ func (c *conn) died(path string, err error) error {
 	if err = c.lastWord(err); !gone(err) || c.ctx.Err() != nil {
 		return err
 	}
-	now, failed := dial(c.ctx, path)
-	if failed == nil {
-		defer now.Close()
-		failed = now.waits()
-	}
+	now, _, failed := ask(c.ctx, path, helloWithin)
 	switch {
 	case errors.Is(failed, ErrNobody):
 		return ErrNobody
-	case failed == nil && now.peer.PID != c.peer.PID:
-		return &replacedError{c.who(), now.who(), err}
+	case failed == nil && now.PID != c.peer.PID:
+		return &replacedError{c.who(), who(now), err}
 	}
 	return err
 }

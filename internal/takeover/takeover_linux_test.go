@@ -592,18 +592,7 @@ func TestASecondSuccessorWaitsItsTurn(t *testing.T) {
 			}
 			secondEnded <- err
 		}()
-		raw, err := l.socket.SyscallConn()
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		if err := raw.Control(func(fd uintptr) {
-			if n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 30_000); n != 1 {
-				t.Errorf("the second successor does not wait to be accepted: %v", err)
-			}
-		}); err != nil {
-			t.Error(err)
-		}
+		awaitQueued(t, l)
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -624,6 +613,94 @@ func TestASecondSuccessorWaitsItsTurn(t *testing.T) {
 	if got, want := fmt.Sprint(sum(second.got), second.calls), fmt.Sprint(sum(p.listeners), []string{"listeners", "open", "adopt", "serve"}); got != want {
 		t.Errorf("the second successor got and did %s; want %s", got, want)
 	}
+}
+
+// awaitQueued waits until a peer waits to be accepted.
+func awaitQueued(t *testing.T, l *Listener) {
+	t.Helper()
+	raw, err := l.socket.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := raw.Control(func(fd uintptr) {
+		if n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 30_000); n != 1 {
+			t.Errorf("nobody waits to be accepted: %v", err)
+		}
+	}); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestAPingThatWaitsWhileAnotherTakesOverFindsThatOne: a process that starts meanwhile would believe that there is nobody to take over from.
+func TestAPingThatWaitsWhileAnotherTakesOverFindsThatOne(t *testing.T) {
+	path := place(t)
+	l, err := Listen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	oldEnded := make(chan bool, 1)
+	go func() {
+		handedOver := l.Run(t.Context(), newRunning(nil, nil), func() []Item { return nil })
+		l.Close()
+		oldEnded <- handedOver
+	}()
+	s, asked := new(fresh), make(chan error, 1)
+	taken, err := Take(t.Context(), path, s, func() {
+		go func() { asked <- Waits(t.Context(), path) }()
+		awaitQueued(t, l)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	next, err := Listen(path) // before the predecessor ends, as a process does
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	nextEnded := make(chan bool, 1)
+	go func() { nextEnded <- next.Run(ctx, newRunning(nil, nil), func() []Item { return nil }) }()
+	taken.Close()
+	if err := <-asked; err != nil {
+		t.Errorf("who asked while another took over is told %q; want that this one waits for its successor", err)
+	}
+	cancel()
+	if !<-oldEnded || <-nextEnded {
+		t.Error("the first should have handed over, and the next not")
+	}
+	next.Close()
+}
+
+// TestAPingIsPatientWhileASuccessorIsSlow: who has to wait for its turn would end otherwise.
+func TestAPingIsPatientWhileASuccessorIsSlow(t *testing.T) {
+	defer func(before time.Duration) { helloWithin = before }(helloWithin)
+	helloWithin = 300 * time.Millisecond
+	path := place(t)
+	l, err := Listen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	p, ended := newRunning(nil, nil), make(chan bool, 1)
+	go func() { ended <- l.Run(ctx, p, func() []Item { return nil }) }()
+	slow := peer(t, path)
+	err = slow.send(frameHello, allFeatures.hello())
+	_, e := slow.expect(frameOffer)
+	if err := errors.Join(err, e, slow.send(frameAccept, nil), drained(slow)); err != nil {
+		t.Fatal(err)
+	}
+	asked := make(chan error, 1)
+	go func() { asked <- Waits(t.Context(), path) }()
+	awaitQueued(t, l)
+	time.Sleep(3 * helloWithin) // as long as this a process that is idle would not need
+	slow.Close()
+	if err := <-asked; err != nil {
+		t.Errorf("who asked while another was slow is told %q; want that the process waits for its successor", err)
+	}
+	cancel()
+	if <-ended || p.said() != "listeners thaw" {
+		t.Errorf("it did %q", p.said())
+	}
+	l.Close()
 }
 
 // A successor whose predecessor ended in the middle, and was replaced by another process, does not say that it goes on.

@@ -272,7 +272,8 @@ func Run(ctx context.Context, o Options) error {
 	return nil
 }
 
-// FindPredecessor reports whether there is a process to take over from at the socket of this path, which may be empty.
+// FindPredecessor reports whether there is a process to take over from at the socket of this path, which may be empty. While that process hands
+// over to another one, FindPredecessor waits for its turn.
 func FindPredecessor(ctx context.Context, path string) (bool, error) {
 	if path == "" {
 		return false, nil
@@ -304,7 +305,8 @@ func (o *Options) speaks(ctx context.Context, serving <-chan struct{}) bool {
 	}
 }
 
-// serves reports whether a process waits for its successor at path that has read one of the sources.
+// serves reports whether a process waits for its successor at path that has read one of the sources. While that process hands over to another
+// one, serves waits for who serves then: no source is passed over meanwhile.
 func serves(ctx context.Context, path string, sources []string) bool {
 	lacks, err := takeover.Lacks(ctx, path)
 	return !errors.Is(err, takeover.ErrNobody) && slices.ContainsFunc(sources, func(s string) bool { return !slices.Contains(lacks, s) })
