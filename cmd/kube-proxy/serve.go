@@ -134,7 +134,9 @@ func serve(o *options, flags *pflag.FlagSet, args []string, log *logsink.Sink) e
 		}, reloaded.reload)
 		return nil
 	})
-	g.Go(func() error { return upgrades.Run(ctx, inForce, manager) })
+	beforeHandOver, handedOver := context.WithCancel(ctx)
+	defer handedOver()
+	g.Go(func() error { return upgrades.Run(beforeHandOver, inForce, manager) })
 	g.Go(func() error {
 		defer stop() // for a successor serves, if no signal has stopped the process
 		served.EtcdPorts = from.localPorts(ctx)
@@ -154,6 +156,7 @@ func serve(o *options, flags *pflag.FlagSet, args []string, log *logsink.Sink) e
 			HasPredecessor:   hasPredecessor,
 			Begin:            upgrades.Begin,
 			Outgoing:         upgrades,
+			HandedOver:       handedOver, // this process may drain for long: what becomes of the successor is not its business any more
 			TookOver:         func() { notify(fmt.Sprintf("MAINPID=%d\n%s", os.Getpid(), daemon.SdNotifyReady)) },
 			Watchdog:         fdstore.Watchdog(),
 			Alive:            func() { notify(daemon.SdNotifyWatchdog) },

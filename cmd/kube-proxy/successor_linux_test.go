@@ -183,6 +183,47 @@ func (s *spokesman) awaits(t *testing.T, pid, since int, want string) {
 	}, "process %d says %q", pid, want)
 }
 
+// TestAPredecessorThatDrainsDoesNotSayThatItGoesOn, whatever becomes of its successor: the service manager would show the status of a process
+// that serves nobody new.
+func TestAPredecessorThatDrainsDoesNotSayThatItGoesOn(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	hears, notices := newSpokesman(t)
+	path := takeoverPath(t)
+	p := start(t, []string{"NOTIFY_SOCKET=" + notices}, "-etcd_servers", s.etcd.URL(), "-bind_address=127.0.0.1", "-takeover="+path, "-engine=portable", "-drain_timeout=1m")
+	s.opens(t)
+	proxytest.Eventually(t, func() bool { return exists(path) }, "%s is there", path)
+	c := s.talk(t)
+	p.Signal(t, syscall.SIGUSR2)
+	p.Stderr.Wait(t, "its listeners; its connections end there")
+	p.Stderr.Wait(t, "has taken over")
+	pids := successors(t, p)
+	if len(pids) != 1 {
+		t.Fatalf("the successors are %v", pids)
+	}
+	t.Cleanup(func() { _ = syscall.Kill(pids[0], syscall.SIGKILL) }) // or the pipes of the first would stay open
+	hears.awaits(t, pids[0], 0, fmt.Sprintf("MAINPID=%d\nREADY=1", pids[0]))
+	if err := syscall.Kill(pids[0], syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	proxytest.Eventually(t, func() bool { return !exists(fmt.Sprintf("/proc/%d", pids[0])) }, "the first process notices the end of its successor")
+	c.MustSay(t, "you drain, do you?")
+	c.Conn.Close()
+	if code := p.Exit(t).ExitCode(); code != exitDone {
+		t.Errorf("exit status %d, want %d", code, exitDone)
+	}
+	for _, line := range []string{"has not taken over", "the successor has ended"} {
+		if strings.Contains(p.Stderr.String(), line) {
+			t.Errorf("its log says %q", line)
+		}
+	}
+	said := hears.of(p.Pid())
+	reloading := slices.IndexFunc(said, func(s string) bool { return strings.HasPrefix(s, "RELOADING=1") })
+	if reloading < 0 || slices.ContainsFunc(said[reloading:], func(s string) bool { return strings.HasPrefix(s, "READY=1") || strings.HasSuffix(s, ": 0 ports open") }) {
+		t.Errorf("it tells the service manager %q; want nothing of what it does once it has handed over", said)
+	}
+}
+
 // TestASuccessorThatWaitsTellsTheServiceManagerNothing: systemd takes each message for one of the service. It would not restart a process that hangs,
 // show a status that is not that of the process that serves, and end the service because its successor was told to stop.
 func TestASuccessorThatWaitsTellsTheServiceManagerNothing(t *testing.T) {

@@ -52,6 +52,7 @@ type Options struct {
 	TookOver       func()       // called when a take-over has succeeded, before the predecessor ends; may be nil
 	Begin          func() error // called before the first state is applied, and before a take-over; an error ends Run; may be nil
 	Outgoing       sync.Locker  // locked before a successor is given anything, and unlocked only if it does not take over; may be nil
+	HandedOver     func()       // called once a successor serves, while this process may still drain; may be nil
 
 	Control string // path of the socket by which operators ask and act; empty for none
 
@@ -145,6 +146,7 @@ func Run(ctx context.Context, o Options) error {
 		tookOver: o.TookOver,
 		first:    o.Begin,
 		outgoing: o.Outgoing,
+		released: o.HandedOver,
 		failed:   func(err error) { failed <- err },
 		ctx:      ctx,
 		serving:  make(chan struct{}),
@@ -229,7 +231,11 @@ func Run(ctx context.Context, o Options) error {
 	})
 	g.Go(func() error {
 		if o.speaks(ctx, line.serving) {
-			h.report(ctx, line.serving, o.Progress, o.Ready)
+			h.report(ctx, line.serving, func(progress string) {
+				if o.Progress != nil && !line.handedOver.Load() { // then its ports are the successor's
+					o.Progress(progress)
+				}
+			}, o.Ready)
 		}
 		return nil
 	})

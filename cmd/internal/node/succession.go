@@ -47,6 +47,7 @@ type succession struct {
 	tookOver func()          // tells the service manager that this process serves now
 	first    func() error    // called before begin applies anything; may be nil
 	outgoing sync.Locker     // locked while a successor is given everything, and once it has it; may be nil
+	released func()          // called once a successor serves; may be nil
 	failed   func(error)     // ends this process
 	lacks    func() []string // the sources that this process has not read; nil: it has read all
 
@@ -200,7 +201,13 @@ func (s *succession) run(ctx context.Context, stopServer func()) error {
 		return nil
 	}
 	defer s.listener.Close()
-	handedOver := s.listener.Run(ctx, &giver{Predecessor: s.carrier, server: s.server, words: s.words, outgoing: s.outgoing, released: func() { s.handedOver.Store(true) }}, func() []takeover.Item {
+	released := func() {
+		s.handedOver.Store(true)
+		if s.released != nil {
+			s.released()
+		}
+	}
+	handedOver := s.listener.Run(ctx, &giver{Predecessor: s.carrier, server: s.server, words: s.words, outgoing: s.outgoing, released: released}, func() []takeover.Item {
 		stopServer()
 		return s.counted()
 	})
