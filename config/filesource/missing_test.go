@@ -56,24 +56,40 @@ func TestAFileThatIsMissingForAMomentIsNotDeleted(t *testing.T) {
 	})
 }
 
-// What a swapped ..data link deletes is deleted in the step that has the rest of the swap.
+// What a swapped ..data link deletes is deleted in the step that has the rest of the swap, wherever the link is.
 func TestASwappedDataLinkDeletesInTheSameStep(t *testing.T) {
-	dir := t.TempDir()
-	specs := filepath.Join(dir, "registry/services/specs")
-	for version, name := range map[string]string{"..v1": "a", "..v2": "b"} {
-		must(t, os.MkdirAll(filepath.Join(specs, version), 0o755))
-		must(t, os.WriteFile(filepath.Join(specs, version, name), []byte(recordstest.Port(80)), 0o644))
-		must(t, os.Symlink("..data/"+name, filepath.Join(specs, name)))
-	}
-	must(t, os.Symlink("..v1", filepath.Join(specs, "..data")))
-	s, out, none := newSource(t, Config{Dir: dir}), make(chan registry.Update, 1), newNotices(dir, true)
-	s.scan(t.Context(), out, none)
-	<-out
-	must(t, os.Symlink("..v2", filepath.Join(specs, "..next")))
-	must(t, os.Rename(filepath.Join(specs, "..next"), filepath.Join(specs, "..data")))
-	s.scan(t.Context(), out, none)
-	if u := <-out; len(u.Services) != 2 {
-		t.Errorf("%d changes in the step of a swap; want one that is new and one that is gone", len(u.Services))
+	const specs = "registry/services/specs"
+	for _, tt := range []struct {
+		name  string
+		at    string // of the volume, below the directory
+		below string // where the records are in it
+		links []string
+	}{
+		{"of the records", specs, "", []string{"a", "b"}},
+		{"of the whole directory", "", specs, []string{"registry"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			dir := t.TempDir()
+			at := filepath.Join(dir, tt.at)
+			for version, name := range map[string]string{"..v1": "a", "..v2": "b"} {
+				records := filepath.Join(at, version, tt.below)
+				must(t, os.MkdirAll(records, 0o755))
+				must(t, os.WriteFile(filepath.Join(records, name), []byte(recordstest.Port(80)), 0o644))
+			}
+			for _, link := range tt.links {
+				must(t, os.Symlink("..data/"+link, filepath.Join(at, link)))
+			}
+			must(t, os.Symlink("..v1", filepath.Join(at, "..data")))
+			s, out, none := newSource(t, Config{Dir: dir}), make(chan registry.Update, 1), newNotices(dir, true)
+			s.scan(t.Context(), out, none)
+			<-out
+			must(t, os.Symlink("..v2", filepath.Join(at, "..next")))
+			must(t, os.Rename(filepath.Join(at, "..next"), filepath.Join(at, "..data")))
+			s.scan(t.Context(), out, none)
+			if u := <-out; len(u.Services) != 2 {
+				t.Errorf("%d changes in the step of a swap; want one that is new and one that is gone", len(u.Services))
+			}
+		})
 	}
 }
 

@@ -183,6 +183,31 @@ func TestAVolumeMayHoldTheWholeTree(t *testing.T) {
 	expect(t, tree, "specs/web=2")
 }
 
+// TestAVolumeOfTheWholeTreeDeletesAndTearsLikeAnyOther: what a swap leaves behind is gone with it, and a version that is removed while it is read
+// loses nothing.
+func TestAVolumeOfTheWholeTreeDeletesAndTearsLikeAnyOther(t *testing.T) {
+	for _, link := range []string{"registry", "registry/services"} {
+		t.Run(link, func(t *testing.T) {
+			dir := t.TempDir()
+			v := volume{t, filepath.Join(dir, filepath.Dir(link))}
+			below := strings.TrimPrefix(top, strings.TrimPrefix(filepath.Dir(link)+"/", "./"))
+			for _, file := range []string{"..v1/a", "..v1/b", "..v2/b", "..v3/b", "..v3/c"} {
+				write(t, v.at, filepath.Join(filepath.Dir(file), below, "specs", filepath.Base(file)), file)
+			}
+			v.link(filepath.Base(link))
+			v.swap("..v1")
+			tree := &Tree{Dir: dir}
+			expect(t, tree, "specs/a=..v1/a specs/b=..v1/b")
+			v.swap("..v2")
+			expect(t, tree, "specs/b=..v2/b ~specs/a")
+			tree.Reading = func() { v.swap("..v3"); v.remove("..v2"); tree.Reading = nil }
+			expect(t, tree, "moving torn")
+			expect(t, tree, "specs/b=..v3/b specs/c=..v3/c")
+			expect(t, tree, "")
+		})
+	}
+}
+
 // However often the link is swapped meanwhile, a scan never mixes two versions.
 func TestOneScanReadsOneVersionOfLinkedData(t *testing.T) {
 	dir := t.TempDir()

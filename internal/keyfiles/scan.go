@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -18,18 +19,17 @@ import (
 // Scan reads what has changed since the last scan that was complete: everything, the first time and if all is set. After an
 // error nothing is known that was not known before. An error names the directory.
 func (t *Tree) Scan(all bool) (Scan, error) {
-	root, services, err := t.open()
+	start, err := t.open()
+	defer start.close()
 	if err != nil {
 		return Scan{}, err
 	}
-	defer root.Close()
-	defer services.Close()
 	if t.known == nil {
 		t.known, t.seed = make(map[string]*entry), maphash.MakeSeed()
 	}
 	t.scans++
-	w := walk{tree: t, all: all, edits: make(map[string]*entry)}
-	w.dir(services, filepath.Join(t.Dir, filepath.FromSlash(registry.Prefix)), strings.TrimSuffix(registry.Prefix, "/"), 0)
+	w := walk{tree: t, all: all, edits: make(map[string]*entry), through: start.through}
+	w.dir(start.services, filepath.Join(t.Dir, filepath.FromSlash(registry.Prefix)), strings.TrimSuffix(registry.Prefix, "/"), 0)
 	if w.limit != "" {
 		return Scan{}, fmt.Errorf("directory %s %w: %s", registry.Quote(t.Dir), ErrTooLarge, w.limit)
 	}
@@ -59,33 +59,75 @@ func (t *Tree) Scan(all bool) (Scan, error) {
 
 // Check reports what is wrong with the directory itself, without reading what is in it.
 func (t *Tree) Check() error {
-	root, services, err := t.open()
-	if err != nil {
-		return err
-	}
-	return errors.Join(services.Close(), root.Close())
+	start, err := t.open()
+	start.close()
+	return err
 }
 
-// open opens the directory, and the one below it where keys begin.
-func (t *Tree) open() (root, services *os.Root, err error) {
+// A start is the directory where keys begin, and what leads to it.
+type start struct {
+	services *os.Root
+	through  *directory // whose link ..data leads to it, as where a volume is all of Tree.Dir; nil: none does
+	opened   []io.Closer
+}
+
+func (s *start) close() {
+	for _, c := range s.opened {
+		_ = c.Close() // nothing was written
+	}
+}
+
+// add notes what is to be closed.
+func (s *start) add(root *os.Root, err error) (*os.Root, error) {
+	if err == nil {
+		s.opened = append(s.opened, root)
+	}
+	return root, err
+}
+
+// open opens the directory, and the one below it where keys begin. What it returns has to be closed, also after an error.
+func (t *Tree) open() (s start, err error) {
 	shown := registry.Quote(t.Dir)
 	info, err := os.Stat(t.Dir) // before it is opened, which would wait for the other end of a pipe
 	if err == nil && !info.IsDir() {
 		err = syscall.ENOTDIR
 	}
+	var root *os.Root
 	if err == nil {
-		root, err = os.OpenRoot(t.Dir)
+		root, err = s.add(os.OpenRoot(t.Dir))
 	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("directory %s: %w", shown, reason(err))
+		return s, fmt.Errorf("directory %s: %w", shown, reason(err))
 	}
-	services, err = openDir(root, filepath.FromSlash(strings.Trim(registry.Prefix, "/")))
-	if err == nil {
-		return root, services, nil
+	if err = s.descend(root, strings.Split(strings.Trim(registry.Prefix, "/"), "/")); err == nil {
+		return s, nil
 	}
-	root.Close()
 	if errors.Is(err, fs.ErrPermission) {
-		return nil, nil, fmt.Errorf("directory %s: registry/services: %w", shown, reason(err))
+		return s, fmt.Errorf("directory %s: registry/services: %w", shown, reason(err))
 	}
-	return nil, nil, fmt.Errorf("directory %s %w", shown, ErrNoRegistry)
+	return s, fmt.Errorf("directory %s %w", shown, ErrNoRegistry)
+}
+
+// descend opens the directory that these names lead to. A link through ..data among them is held as any other one is: what a scan reads through
+// it is of one version.
+func (s *start) descend(root *os.Root, names []string) error {
+	parent := root
+	for i, name := range names {
+		d := &directory{root: parent}
+		in, inner, err := d.resolve(name)
+		if d.data != nil {
+			s.opened = append(s.opened, d.data)
+		}
+		if err == nil && in == d.data {
+			s.through = d
+			s.services, err = s.add(openDir(in, filepath.Join(inner, filepath.Join(names[i+1:]...))))
+			return err
+		}
+		if parent, err = s.add(openDir(parent, name)); err != nil { // such as for a link that leads elsewhere below root
+			s.services, err = s.add(openDir(root, filepath.Join(names...)))
+			return err
+		}
+	}
+	s.services = parent
+	return nil
 }
