@@ -56,6 +56,53 @@ func TestAFileThatIsMissingForAMomentIsNotDeleted(t *testing.T) {
 	})
 }
 
+// TestAFileThatIsWrittenAtTheSecondLookIsNotDeleted: it is there. It is deleted if it goes before it could be read.
+func TestAFileThatIsWrittenAtTheSecondLookIsNotDeleted(t *testing.T) {
+	for _, stays := range []bool{true, false} {
+		dir := t.TempDir()
+		spec(t, dir, "a", 1)
+		path := filepath.Join(dir, recordstest.Spec("a"))
+		synctest.Test(t, func(t *testing.T) {
+			s := newSource(t, Config{Dir: dir})
+			f := recordstest.NewFollower(s)
+			f.Lives = true
+			scan := func(want string) {
+				t.Helper()
+				out := make(chan registry.Update, 1)
+				s.scan(t.Context(), out, newNotices(dir, true))
+				select {
+				case u := <-out:
+					f.Add(u)
+				default:
+				}
+				if got := f.Show(); got != want {
+					t.Errorf("there is %q; want %q", got, want)
+				}
+			}
+			scan("a:1@1")
+			must(t, os.Remove(path))
+			scan("a:1@1")
+			must(t, os.WriteFile(path, []byte(recordstest.Port(2)[:9]), 0o644))
+			s.tree.Reading = func() {
+				s.tree.Reading = nil
+				must(t, os.WriteFile(path, []byte(recordstest.Port(2)), 0o644))
+			}
+			time.Sleep(secondLook)
+			scan("a:1@1")
+			if stays {
+				time.Sleep(soon)
+				scan("a:2@1") // the same life
+				return
+			}
+			must(t, os.Remove(path))
+			time.Sleep(secondLook - 1)
+			scan("a:1@1")
+			time.Sleep(1)
+			scan("")
+		})
+	}
+}
+
 // What a swapped ..data link deletes is deleted in the step that has the rest of the swap, wherever the link is.
 func TestASwappedDataLinkDeletesInTheSameStep(t *testing.T) {
 	const specs = "registry/services/specs"

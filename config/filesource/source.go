@@ -235,6 +235,11 @@ func (s *Source) apply(found keyfiles.Scan, at time.Time) bool {
 	for _, f := range found.Changed {
 		delete(s.missing, f.Key)
 	}
+	for _, key := range found.Writing {
+		if _, ok := s.missing[key]; ok {
+			s.missing[key] = at // it is back. If it is gone again, no scan will say so: the tree has not read it since
+		}
+	}
 	gone := found.Swapped
 	for key, since := range s.missing {
 		if at.Sub(since) >= s.lookAfter {

@@ -77,6 +77,7 @@ type Scan struct {
 	Gone    []string // keys whose files are not there any more; an editor that replaces one may be about to write it anew
 	Swapped []string // keys that a link ..data does not lead to any more
 	Moving  bool     // some files changed while they were read: another scan will find more
+	Writing []string // their keys; they are there, whatever is in them
 	Dirs    []string // each directory that was read, by its path
 
 	// Torn says that a link ..data was swapped, and that files of the version before may have been removed while they were read. Such a scan

@@ -181,7 +181,7 @@ func (w *walk) file(root *os.Root, name, key string, info fs.FileInfo) {
 	case errors.Is(err, fs.ErrNotExist):
 		w.missed()
 	case errors.Is(err, errMoving):
-		w.found.Moving = true
+		w.found.Moving, w.found.Writing = true, append(w.found.Writing, key)
 		if known != nil {
 			known.scan = w.tree.scans
 		}
