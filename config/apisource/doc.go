@@ -50,7 +50,7 @@
 //     never gives up.
 //   - A server that is away, or refuses, changes nothing. One record that a v1beta1 cannot decode fails its every list: the watch goes
 //     on, also a new one, from the version that is known.
-//   - Nothing waits for ever. A connection has DialTimeout, an answer RequestTimeout for each 16 KiB of it, and a silent v1 is asked each
+//   - Nothing waits for ever. A connection has DialTimeout, an answer RequestTimeout for each 16 KiB of it, and a v1 is asked each
 //     30 s how far it has come. A v1 that owes bookmarks for three minutes is left. The silence of a v1beta1 proves nothing: the next
 //     list finds out.
 //   - A watch that ends within 5 s of its beginning is no progress. It ends the session, and the next one begins after a pause, of up to 5 s.

@@ -439,6 +439,83 @@ func TestTheStateOfASilentV1IsCurrentWithTheFirstQuestion(t *testing.T) {
 	})
 }
 
+// Events do not put off the question how far the server has come: on a busy cluster there is always one.
+func TestTheStateOfABusyV1IsCurrent(t *testing.T) {
+	followOne(t, apitest.V1, func(f *follower) {
+		f.begin(func(c *Config) { c.SyncPeriod = time.Hour })
+		f.soon()
+		for i := range 15 {
+			f.server.PutService("default", "web", 8000+i)
+			f.after(20 * time.Second)
+		}
+		if st := f.source.Status(); time.Since(st.Current) > 100*time.Second {
+			f.t.Errorf("current %v ago; want less than 100s", time.Since(st.Current))
+		}
+	})
+}
+
+// A bookmark may say less than the server has answered a moment before. It confirms an earlier answer then.
+func TestBookmarksThatLagBehindMakeTheStateCurrent(t *testing.T) {
+	followOne(t, apitest.V1, func(f *follower) {
+		f.server.Break(func(e exchange) bool {
+			if !e.Watch || e.Resource != "services" {
+				return false
+			}
+			out := http.NewResponseController(e.W)
+			pause := func(d time.Duration) {
+				select {
+				case <-time.After(d):
+				case <-e.R.Context().Done():
+				}
+			}
+			_ = out.Flush() // who does not listen any more ends the request
+			pause(2 * time.Second)
+			for e.R.Context().Err() == nil {
+				pause(55 * time.Second)
+				at := f.server.Version()
+				pause(5 * time.Second) // in which the question is asked again
+				fmt.Fprintf(e.W, `{"type":"BOOKMARK","object":{"kind":"Service","apiVersion":"v1","metadata":{"resourceVersion":"%d"}}}`+"\n", at)
+				_ = out.Flush()
+			}
+			return true
+		})
+		f.begin(func(c *Config) { c.SyncPeriod = time.Hour })
+		f.soon()
+		for i := range 150 {
+			f.server.PutEndpoints("default", "web", fmt.Sprintf("10.0.0.1:%d", 80+i))
+			f.after(2 * time.Second)
+		}
+		if st := f.source.Status(); time.Since(st.Current) > 100*time.Second {
+			f.t.Errorf("current %v ago; want less than 100s", time.Since(st.Current))
+		}
+	})
+}
+
+// An answer that the watch has overtaken on its way is not one of a server that has lost what it had.
+func TestAnEventDuringTheQuestionCostsNoList(t *testing.T) {
+	followOne(t, apitest.V1, func(f *follower) {
+		f.server.PutService("default", "web", 8000)
+		f.server.Break(func(e exchange) bool {
+			if e.Watch || e.Resource != "services" || e.R.URL.Query().Get("limit") != "1" {
+				return false
+			}
+			at := f.server.Version()
+			f.server.PutService("default", "web", 8001)
+			time.Sleep(time.Second)
+			f.server.ListAt(e, at)
+			return true
+		})
+		f.begin(func(c *Config) { c.SyncPeriod = time.Hour })
+		f.soon()
+		lists := f.count("list")
+		f.after(probePeriod + 10*time.Second)
+		f.want("service web=8001")
+		if n := f.count("list"); n != lists {
+			f.t.Errorf("%d lists; want none", n-lists)
+		}
+	})
+}
+
 // What is longer than a record may be is rejected by its name, and never held.
 func TestAnEventThatIsTooLongHurtsOnlyItsObject(t *testing.T) {
 	followOne(t, apitest.V1, func(f *follower) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -49,13 +50,21 @@ type resource struct {
 	retry    backoff.Pauses   // between lists that fail
 
 	probing bool      // the question how far the server has come is under way
-	probe   time.Time // when to ask it, unless the watch says something; zero for never
-	mark    version   // what the server answered; 0 when the watch has come to it
-	markAt  time.Time // when it was asked
+	probe   time.Time // when to ask it; zero for never
+	marks   []mark    // what the server answered, in order, and the watch has not come to
 
 	listed  time.Time // when everything was last read
 	current time.Time // everything that was written by then is known
 }
+
+// A mark is how far a server had come when it was asked.
+type mark struct {
+	version version
+	asked   time.Time
+}
+
+// maxMarks bounds the marks of a resource. A watch without bookmarks, of which other resources change, comes to none of them.
+const maxMarks = 8
 
 // watching is one watch. Its news are ignored once the resource has another.
 type watching struct{ stop context.CancelFunc }
@@ -68,7 +77,7 @@ const (
 	confirmAfter  = time.Second
 )
 
-// probePeriod is how long a watch of v1 may be silent before the server is asked how far it has come.
+// probePeriod is how often a server of v1 is asked how far it has come.
 const probePeriod = 30 * time.Second
 
 // attend opens a session and stays with it until it ends. It returns whether the session stood, and why it ended.
@@ -129,7 +138,7 @@ func (x *session) step() error {
 			if r.isDue(now) {
 				x.list(r)
 			}
-			if r.isQuiet(now) {
+			if r.isProbeDue(now) {
 				x.ask(r)
 			}
 		}
@@ -147,7 +156,7 @@ func (r *resource) isDue(now time.Time) bool {
 	return !r.listing && !r.due.IsZero() && !now.Before(r.due)
 }
 
-func (r *resource) isQuiet(now time.Time) bool {
+func (r *resource) isProbeDue(now time.Time) bool {
 	return !r.probing && !r.probe.IsZero() && !now.Before(r.probe)
 }
 
@@ -249,7 +258,7 @@ func (x *session) listed(r *resource, l *listing) error {
 	r.listed = l.at
 	x.noteList(r, l, back, different, divergent)
 	if back || !r.known {
-		r.version, r.told, r.mark = l.version, l.version, 0
+		r.version, r.told, r.marks = l.version, l.version, nil
 	}
 	r.version = max(r.version, l.version)
 	r.current = l.asked
@@ -315,7 +324,9 @@ func (x *session) watch(r *resource) {
 	w, from := &watching{stop}, r.version
 	r.failed = nil
 	r.watching = w
-	r.stir()
+	if r.probe.IsZero() { // a watch that ends often does not put off the question
+		r.planProbe()
+	}
 	x.calls.Go(func() {
 		defer stop()
 		err := x.client.watch(ctx, &r.path, from, func(ev event) error {
@@ -344,8 +355,9 @@ func (x *session) watch(r *resource) {
 	})
 }
 
-// stir notes that the watch has said something.
-func (r *resource) stir() {
+// planProbe sets when the server is asked how far it has come. What the watch says does not put that off: the state of a busy cluster
+// has to become current, too.
+func (r *resource) planProbe() {
 	if r.paged {
 		r.probe = time.Now().Add(probePeriod)
 	}
@@ -353,7 +365,6 @@ func (r *resource) stir() {
 
 // apply makes one Update of an event.
 func (x *session) apply(r *resource, ev event) error {
-	r.stir()
 	x.well()
 	v := version(ev.Revision)
 	r.told = max(r.told, v)
@@ -393,34 +404,39 @@ func narrate(ev event) {
 	}
 }
 
-// ask asks the server how far it has come, beside a watch that is silent.
+// ask asks the server how far it has come, beside the watch.
 func (x *session) ask(r *resource) {
 	r.probing = true
-	asked := time.Now()
+	asked, known := time.Now(), r.version
 	x.calls.Go(func() {
 		h, err := x.client.newest(x.ctx, &r.path)
 		_ = x.tell(func() error { // as above
 			r.probing = false
-			r.stir()
-			return x.answered(r, h, asked, err)
+			r.planProbe()
+			return x.answered(r, mark{h, asked}, known, err)
 		})
 	})
 }
 
-// answered handles the answer. That there is none says nothing against the watch: it is kept, and the server asked again.
-func (x *session) answered(r *resource, h version, at time.Time, err error) error {
+// answered handles the answer to a question that was asked when a version was known. That there is none says nothing against the watch: it
+// is kept, and the server asked again.
+func (x *session) answered(r *resource, m mark, known version, err error) error {
 	switch {
 	case isStatus(err, http.StatusTooManyRequests):
 	case err != nil:
-		x.trouble(fmt.Errorf("watch silent, and no answer beside it: %w", err))
-	case h < r.version:
+		x.trouble(fmt.Errorf("no answer beside the watch: %w", err))
+	case m.version < known: // the watch may have told more since
 		x.well()
 		if !r.listing {
 			r.due = time.Now() // a list will show whether it has lost what it had
 		}
 	default:
 		x.well()
-		r.mark, r.markAt = h, at
+		r.marks = slices.DeleteFunc(r.marks, func(o mark) bool { return o.version > m.version }) // of a history that is gone
+		if len(r.marks) == maxMarks {
+			r.marks = r.marks[:maxMarks-1] // the first ones stay, or a watch that lags behind would never come to one
+		}
+		r.marks = append(r.marks, m)
 		x.reached(r)
 	}
 	return nil
@@ -428,12 +444,16 @@ func (x *session) answered(r *resource, h version, at time.Time, err error) erro
 
 // reached notes that the watch has come to what the server had come to: everything from before the question is known.
 func (x *session) reached(r *resource) {
-	if r.mark == 0 || r.told < r.mark {
+	n := 0
+	for n < len(r.marks) && r.marks[n].version <= r.told {
+		n++
+	}
+	if n == 0 {
 		return
 	}
-	r.mark = 0
-	if r.markAt.After(r.current) {
-		r.current = r.markAt
+	if asked := r.marks[n-1].asked; asked.After(r.current) {
+		r.current = asked
 	}
+	r.marks = slices.Delete(r.marks, 0, n)
 	x.describe()
 }
