@@ -3,7 +3,10 @@ package remote
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
+	"errors"
 	"fmt"
+	"regexp"
 	"sync/atomic"
 
 	"github.com/golang/glog"
@@ -30,17 +33,46 @@ func NewRoots(texts ...Text) (*Roots, error) {
 func (r *Roots) read() error {
 	pool := x509.NewCertPool()
 	for _, t := range r.texts {
-		pem, err := t.Read()
+		text, err := t.Read()
 		if err != nil {
 			return fmt.Errorf("CA file %w", err)
 		}
-		if !pool.AppendCertsFromPEM(pem) {
-			return fmt.Errorf("CA file %s holds no certificate", t.Name())
+		if err := appendAuthorities(pool, text); err != nil {
+			return fmt.Errorf("CA file %s holds %w", t.Name(), err)
 		}
 	}
 	r.last.Store(pool)
 	return nil
 }
+
+// appendAuthorities adds the certificates of a text, which has to be whole. [x509.CertPool.AppendCertsFromPEM] leaves out what it cannot read:
+// of a file that is half written that would be authorities, and their servers could not be verified. Text between blocks, blocks of
+// other types and certificates with headers mean nothing, as there.
+func appendAuthorities(pool *x509.CertPool, text []byte) error {
+	begun, whole, certificates := len(beginning.FindAllIndex(text, -1)), 0, 0
+	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
+		whole++
+		if block.Type != "CERTIFICATE" || len(block.Headers) > 0 {
+			continue
+		}
+		cert, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return fmt.Errorf("a certificate that does not parse: %w", err)
+		}
+		pool.AddCert(cert)
+		certificates++
+	}
+	switch {
+	case whole < begun: // pem.Decode skips what it cannot read
+		return errors.New("a PEM block that is not whole")
+	case certificates == 0:
+		return errors.New("no certificate")
+	}
+	return nil
+}
+
+// beginning is how a PEM block begins.
+var beginning = regexp.MustCompile(`(?m)^-----BEGIN`)
 
 // Pool reads the authorities again, and returns them; nil for the system's.
 func (r *Roots) Pool() *x509.CertPool {

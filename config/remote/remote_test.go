@@ -2,16 +2,20 @@ package remote
 
 import (
 	"bytes"
+	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"kubeproxy/config/etcdsource/etcdtest"
 	"kubeproxy/config/records/recordstest"
+	"kubeproxy/internal/lograte"
 )
 
 func TestMain(m *testing.M) { recordstest.Main(m) }
@@ -66,7 +70,7 @@ func TestSuccessorsOfPEMFilesAreUsedOnceTheyAreWhole(t *testing.T) {
 			t.Errorf("authorities as before: %v, certificate %s; want those from before", roots.Pool().Equal(before), name())
 		}
 	}
-	if got := log(); strings.Count(got, "using the one from before") != 2 || !strings.Contains(got, fmt.Sprintf("CA file %q holds no certificate", ca)) ||
+	if got := log(); strings.Count(got, "using the one from before") != 2 || !strings.Contains(got, fmt.Sprintf("CA file %q holds a PEM block that is not whole", ca)) ||
 		!strings.Contains(got, fmt.Sprintf("client certificate %q: ", cert)) {
 		t.Errorf("the log reads:\n%s", got)
 	}
@@ -74,6 +78,63 @@ func TestSuccessorsOfPEMFilesAreUsedOnceTheyAreWhole(t *testing.T) {
 	write(t, key, read(t, secondKey))
 	if roots.Pool().Equal(before) || name() != "second" {
 		t.Errorf("authorities as before: %v, certificate %s; want the successors", roots.Pool().Equal(before), name())
+	}
+}
+
+// Without one of the authorities, servers that it vouches for could not be reached.
+func TestAHalfWrittenBundleIsNotUsed(t *testing.T) {
+	one, other := etcdtest.NewCA(t), etcdtest.NewCA(t)
+	path := filepath.Join(t.TempDir(), "bundle")
+	first, second := read(t, one.File), read(t, other.File)
+	write(t, path, slices.Concat(first, second))
+	roots, err := NewRoots(Text{Path: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := roots.Pool()
+	junk := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte("junk")})
+	begin := bytes.Index(second, []byte("\n")) + 1
+	for what, text := range map[string][]byte{
+		"a block without its end":            slices.Concat(first, second[:len(second)-40]),
+		"a block of one line":                slices.Concat(first, second[:begin]),
+		"half a line":                        slices.Concat(first, second[:10]),
+		"a block in the middle":              slices.Concat(second[:len(second)/2], []byte("\n"), first),
+		"a block that is no certificate":     slices.Concat(first, junk),
+		"a block with letters of no meaning": slices.Concat(first, second[:begin], []byte("!!!\n"), second[begin:]),
+	} {
+		t.Run(what, func(t *testing.T) {
+			write(t, path, text)
+			roots.warnings = lograte.Lasting[struct{}](1)
+			log := recordstest.LogSince(t)
+			if !roots.Pool().Equal(before) {
+				t.Error("it is used")
+			}
+			if got := log(); !strings.Contains(got, "using the one from before") || !strings.Contains(got, fmt.Sprintf("CA file %q holds a ", path)) {
+				t.Errorf("the log reads:\n%s", got)
+			}
+			if _, err := NewRoots(Text{Path: path}); err == nil {
+				t.Error("it is used at the start")
+			}
+		})
+	}
+}
+
+// Bundles of distributions and of administrators have more than certificates.
+func TestABundleMayHaveTextAndOtherBlocks(t *testing.T) {
+	one, other := etcdtest.NewCA(t), etcdtest.NewCA(t)
+	path := filepath.Join(t.TempDir(), "bundle")
+	text := slices.Concat([]byte("# An Authority, until 2030\n-- \n"), read(t, one.File), []byte("\nName: Other\r\n=====\n"),
+		pem.EncodeToMemory(&pem.Block{Type: "X509 CRL", Bytes: []byte("junk")}), bytes.ReplaceAll(read(t, other.File), []byte("\n"), []byte("\r\n")),
+		pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Headers: map[string]string{"Friendly": "x"}, Bytes: []byte("junk")}), []byte("the end"))
+	write(t, path, text)
+	roots, err := NewRoots(Text{Path: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := x509.NewCertPool()
+	want.AppendCertsFromPEM(slices.Concat(read(t, one.File), read(t, other.File)))
+	if !roots.Pool().Equal(want) {
+		t.Error("the bundle has other authorities than its two certificates")
 	}
 }
 
