@@ -66,6 +66,9 @@ type Config struct {
 	BehindBytes     int
 }
 
+// Secured returns the settings for a new connection: TLS with the authorities that RootCAs has now. Nil stands for the defaults.
+func (c Config) Secured() *tls.Config { return withRoots(c.TLS, c.RootCAs) }
+
 // Complete returns a copy that is complete, and has been checked.
 func (c Config) Complete() (Config, error) {
 	if len(c.Endpoints) == 0 {

@@ -55,3 +55,25 @@ func (f TLSFiles) Roots() func() *x509.CertPool {
 	roots, _ := f.roots() // an error is one of Config, too, and the files may be good later
 	return roots.Pool
 }
+
+// Renewed returns a function like [TLSFiles.Config] that reads the CA files again at each call, for a new connection. It returns nil where Config
+// does.
+func (f TLSFiles) Renewed() (func() *tls.Config, error) {
+	cfg, err := f.Config()
+	roots := f.Roots()
+	return func() *tls.Config { return withRoots(cfg, roots) }, err
+}
+
+// withRoots returns settings with the authorities of now.
+func withRoots(cfg *tls.Config, roots func() *x509.CertPool) *tls.Config {
+	if cfg == nil || roots == nil {
+		return cfg
+	}
+	pool := roots()
+	if pool == nil {
+		return cfg
+	}
+	cfg = cfg.Clone()
+	cfg.RootCAs = pool
+	return cfg
+}

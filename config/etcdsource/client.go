@@ -63,17 +63,10 @@ func (c *dialer) dial(ctx context.Context, received *atomic.Int64) (*client, err
 	for i, j := range rand.Perm(len(endpoints)) {
 		endpoints[i] = c.Endpoints[j]
 	}
-	secured := c.TLS
-	if secured != nil && c.RootCAs != nil {
-		if roots := c.RootCAs(); roots != nil {
-			secured = secured.Clone()
-			secured.RootCAs = roots
-		}
-	}
 	token := new(token)
 	conn, err := clientv3.New(clientv3.Config{
 		Endpoints:            endpoints,
-		TLS:                  secured,
+		TLS:                  c.Secured(),
 		DialKeepAliveTime:    keepaliveTime,
 		DialKeepAliveTimeout: keepaliveTimeout,
 		MaxUnaryRetries:      1,            // one attempt: trying again is our business

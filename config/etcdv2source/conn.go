@@ -36,17 +36,10 @@ var errBroken = errors.New("the connection is over")
 // open returns a connection that the first request makes. The context ends it.
 func (d *dialer) open(ctx context.Context, member string) *conn {
 	c := &conn{dialer: d, member: member}
-	secured := d.TLS
-	if secured != nil && d.RootCAs != nil {
-		if roots := d.RootCAs(); roots != nil {
-			secured = secured.Clone()
-			secured.RootCAs = roots
-		}
-	}
 	c.client = http.Client{
 		Transport: &http.Transport{
 			Proxy:                  nil, // HTTP_PROXY is meant for the world outside
-			TLSClientConfig:        secured,
+			TLSClientConfig:        d.Secured(),
 			TLSHandshakeTimeout:    d.DialTimeout,
 			DisableCompression:     true,
 			MaxIdleConnsPerHost:    1,

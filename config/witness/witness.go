@@ -64,16 +64,19 @@ type answer struct {
 }
 
 // New returns a source that adds questions to another one. The files are for REST APIs with https; none: they are verified with the system's roots.
+// They are read again for each question.
 func New(beneath config.Source, files etcdconfig.TLSFiles) (*Source, error) {
-	cfg, err := files.Config()
+	secured, err := files.Renewed()
 	if err != nil {
 		return nil, fmt.Errorf("TLS towards Patroni: %w", err)
 	}
-	client := &http.Client{
-		Transport:     &http.Transport{TLSClientConfig: cfg, DisableKeepAlives: true},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
-	return &Source{Source: beneath, unconfirmed: make(map[string]bool), get: func(ctx context.Context, url string) error { return get(ctx, client, url) }}, nil
+	return &Source{Source: beneath, unconfirmed: make(map[string]bool), get: func(ctx context.Context, url string) error {
+		// A transport keeps its TLS settings, so each question has one of its own: a CA file may have been replaced.
+		return get(ctx, &http.Client{
+			Transport:     &http.Transport{TLSClientConfig: secured(), DisableKeepAlives: true},
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		}, url)
+	}}, nil
 }
 
 // get asks a URL, whose answer has to be 200.

@@ -2,6 +2,7 @@ package witness
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/pem"
 	"errors"
 	"net/http"
@@ -11,12 +12,14 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"kubeproxy/config"
 	"kubeproxy/config/etcdconfig"
+	"kubeproxy/config/etcdsource/etcdtest"
 	"kubeproxy/registry"
 	"kubeproxy/registry/patroni"
 )
@@ -264,6 +267,53 @@ func TestOnly200CountsAndCertificatesAreVerified(t *testing.T) {
 		if (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
 			t.Errorf("%s: %v; want %q", c.url, err, c.err)
 		}
+	}
+}
+
+// Each question is a connection of its own, so a CA that was rotated has no primary taken for dead.
+func TestAReplacedAuthorityIsUsedWithTheNextQuestion(t *testing.T) {
+	one, other := etcdtest.NewCA(t), etcdtest.NewCA(t)
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	var serving atomic.Pointer[tls.Certificate]
+	issue := func(ca *etcdtest.CA) {
+		pair, err := tls.LoadX509KeyPair(ca.Issue(t, "patroni"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		serving.Store(&pair)
+	}
+	issue(one)
+	server.TLS = &tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		return &tls.Config{Certificates: []tls.Certificate{*serving.Load()}}, nil
+	}}
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	source, err := New(nil, etcdconfig.TLSFiles{CA: []string{one.File}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := source.get(t.Context(), server.URL); err != nil {
+		t.Fatalf("with the first authority: %v", err)
+	}
+	issue(other)
+	if err := source.get(t.Context(), server.URL); err == nil {
+		t.Error("the authority that is not in the file yet is believed")
+	}
+	successor, err := os.ReadFile(other.File)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(one.File, successor, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := source.get(t.Context(), server.URL); err != nil {
+		t.Errorf("with the successor of the authority: %v", err)
+	}
+	if err := os.WriteFile(one.File, successor[:len(successor)/2], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := source.get(t.Context(), server.URL); err != nil {
+		t.Errorf("while the file is being written again: %v", err)
 	}
 }
 
