@@ -160,9 +160,25 @@ func TestURLsThatCannotWorkAreRefused(t *testing.T) {
 }
 
 func TestPasswordsInURLsAreRefusedAndNotRepeated(t *testing.T) {
-	got := parseError("-etcd_servers=http://scott:tiger@a:1")
-	if got == "" || strings.Contains(got, "tiger") {
-		t.Errorf("got %q", got)
+	const etcd, master = "-etcd_servers=http://scott:tiger@a:1", "-master=https://scott:tiger@a:1"
+	for _, args := range [][]string{
+		{etcd},
+		{master},
+		{"-master=scott:tiger@a:1"},
+		{"-master=http://a:1", etcd}, // ignored, and shown to operators
+		{"-kubeconfig=file", etcd},
+		{etcd + ","}, // no list
+		{"-etcd_servers=http://a:1,http://scott:tiger@b:1,"},
+		{"-etcd_servers=scott:tiger@a:1,"},
+		{"-etcd_servers=http://a:1", "http://scott:tiger@b:1"}, // a blank in the place of a comma
+	} {
+		got := parseError(args...)
+		if got == "" || strings.Contains(got, "scott") || strings.Contains(got, "tiger") {
+			t.Errorf("%q: got %q", args, got)
+		}
+	}
+	if got := parseError("-master=" + inCluster); got != "" {
+		t.Errorf("got %q for the service account of a pod", got)
 	}
 }
 

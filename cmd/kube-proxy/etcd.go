@@ -16,6 +16,7 @@ import (
 	"kubeproxy/config/etcdconfig"
 	"kubeproxy/config/etcdsource"
 	"kubeproxy/config/etcdv2source"
+	"kubeproxy/config/remote"
 	"kubeproxy/config/witness"
 )
 
@@ -77,6 +78,17 @@ func (e *etcdOptions) contradiction() error {
 	}
 	if e.wantsTLS() && !encrypted(e.servers) { // better than to talk in the clear to the surprise of all
 		return errors.New(errPlain + " of -etcd_servers")
+	}
+	return nil
+}
+
+// ignoredContradiction reports URLs with a user, where an API server is read instead. Nothing else of them counts then, but they are shown
+// to operators all the same.
+func (e *etcdOptions) ignoredContradiction() error {
+	for _, s := range e.servers {
+		if remote.Redact(s) != s {
+			return fmt.Errorf("-etcd_servers: %w", remote.WrongURL("etcd URL", s, "holds a user: credentials have settings of their own"))
+		}
 	}
 	return nil
 }

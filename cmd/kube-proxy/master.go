@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -60,6 +61,12 @@ func (m *masterOptions) contradiction() error {
 		return errors.New("-certificate_authority and -insecure_skip_tls_verify are mutually exclusive")
 	case m.address == inCluster && m.kubeconfig != "":
 		return errors.New("-master=" + inCluster + " and -kubeconfig are mutually exclusive")
+	}
+	if m.address == "" || m.address == inCluster {
+		return nil
+	}
+	if _, err := remote.ParseURL("URL of the API server", m.address, "http"); err != nil { // before anything shows the address: it may hold a password
+		return fmt.Errorf("-master: %w", err)
 	}
 	return nil
 }

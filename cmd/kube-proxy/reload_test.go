@@ -111,6 +111,27 @@ func TestAWrongConfigurationAtSIGHUPChangesNothing(t *testing.T) {
 	p.Stderr.Wait(t, "has nothing new")
 }
 
+// What a file says goes to the log when it is read again.
+func TestPasswordsInURLsAreNotRepeatedAtSIGHUP(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "config.yaml")
+	write(t, path, "master: http://127.0.0.1:1\n")
+	addr, url := operatorsURL(t)
+	p := programtest.Start(t, nil, "kube-proxy", "-config="+path, "-healthz_bind_address=", "-metrics_bind_address="+addr)
+	settingsShown(t, url, `"master":"http://127.0.0.1:1"`)
+	for _, tt := range []struct{ text, want string }{
+		{"master: https://scott:tiger@a:1", `-master: URL of the API server "https://…@a:1" holds a user: `},
+		{"master: http://127.0.0.1:1\netcd_servers: [http://scott:tiger@b:1]", `-etcd_servers: etcd URL "http://…@b:1" holds a user: `},
+		{"etcd_servers: 'http://scott:tiger@c:1,'", `invalid value "http://…@c:1," for flag -etcd_servers: `},
+	} {
+		write(t, path, tt.text+"\n")
+		p.Signal(t, syscall.SIGHUP)
+		p.Stderr.Wait(t, tt.want)
+	}
+	if log := p.Stderr.String(); strings.Contains(log, "tiger") {
+		t.Errorf("the log has the password:\n%s", log)
+	}
+}
+
 // The level of the log is what it was, although the values of a wrong file were set before the error was found.
 func TestAWrongConfigurationLeavesTheLogLevel(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "config.yaml")

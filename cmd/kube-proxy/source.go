@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -79,7 +80,7 @@ func (o *sourceOptions) contradiction() error {
 	case o.at != atNode && o.port == offerNodePort:
 		return fmt.Errorf("-service_address=%s and -service_port=%s: with the former, services have their node ports at the node without the latter", o.at, o.port)
 	case o.master.given():
-		return o.master.contradiction()
+		return cmp.Or(o.master.contradiction(), o.etcd.ignoredContradiction())
 	case !o.etcd.given() && !o.files.given(): // D2: v0.4 ran on without a source and did nothing
 		return errors.New("nothing to read services from: give -etcd_servers, -etcd_config, -registry_dir, -master or -kubeconfig (README.md shows how)")
 	}

@@ -37,11 +37,11 @@ func ParseURL(what, text, scheme string) (*url.URL, error) {
 
 // WrongURL is an error about a URL, which it quotes without a user and a password.
 func WrongURL(what, text, why string) error {
-	return fmt.Errorf("%s %s %s", what, registry.Quote(redact(strings.TrimSpace(text))), why)
+	return fmt.Errorf("%s %s %s", what, registry.Quote(Redact(strings.TrimSpace(text))), why)
 }
 
-// redact hides what a URL says about a user.
-func redact(s string) string {
+// Redact hides what a URL, or a list of them, says about a user.
+func Redact(s string) string {
 	start := 0
 	if i := strings.Index(s, "://"); i >= 0 {
 		start = i + len("://")

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/spf13/pflag"
+
+	"kubeproxy/config/remote"
 )
 
 // A Command is one command line. [New] makes it, with the flags -help and -version.
@@ -121,7 +123,7 @@ func (m *mistake) Error() string { return m.text }
 
 // Unexpected is the error about an argument that is not a flag. It may have been meant as one of these words.
 func Unexpected(arg, program string, words ...string) error {
-	m := &mistake{text: "unexpected argument: " + OneLine(arg)}
+	m := &mistake{text: "unexpected argument: " + OneLine(remote.Redact(arg))}
 	if word := closest(arg, words); word != "" {
 		m.meant = program + " " + word
 	}
@@ -154,10 +156,11 @@ func inOldWords(flags *pflag.FlagSet, err error) error {
 	if number, ok := errors.AsType[*strconv.NumError](reason); ok {
 		reason = number.Err // the rest of it says the value again
 	}
+	value := remote.Redact(e.GetValue())
 	if isBoolean(e.GetFlag()) && e.GetFlag().Value.Type() == "bool" {
-		return fmt.Errorf("invalid boolean value %q for -%s: %w", e.GetValue(), e.GetFlag().Name, reason)
+		return fmt.Errorf("invalid boolean value %q for -%s: %w", value, e.GetFlag().Name, reason)
 	}
-	return fmt.Errorf("invalid value %q for flag -%s: %w", e.GetValue(), e.GetFlag().Name, reason)
+	return fmt.Errorf("invalid value %q for flag -%s: %w", value, e.GetFlag().Name, reason)
 }
 
 // isBoolean reports whether a flag is true without a value.
