@@ -46,8 +46,8 @@ func (r *Roots) read() error {
 }
 
 // appendAuthorities adds the certificates of a text, which has to be whole. [x509.CertPool.AppendCertsFromPEM] leaves out what it cannot read:
-// of a file that is half written that would be authorities, and their servers could not be verified. Text between blocks, blocks of
-// other types and certificates with headers mean nothing, as there.
+// of a file that is half written that would be authorities, and their servers could not be verified. What is whole and means nothing to us is left
+// out, as there: text between blocks, blocks of other types, and certificates that do not parse, such as those of an old authority in a system's bundle.
 func appendAuthorities(pool *x509.CertPool, text []byte) error {
 	begun, whole, certificates := len(beginning.FindAllIndex(text, -1)), 0, 0
 	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
@@ -55,12 +55,10 @@ func appendAuthorities(pool *x509.CertPool, text []byte) error {
 		if block.Type != "CERTIFICATE" || len(block.Headers) > 0 {
 			continue
 		}
-		cert, err := x509.ParseCertificate(block.Bytes)
-		if err != nil {
-			return fmt.Errorf("a certificate that does not parse: %w", err)
+		if cert, err := x509.ParseCertificate(block.Bytes); err == nil {
+			pool.AddCert(cert)
+			certificates++
 		}
-		pool.AddCert(cert)
-		certificates++
 	}
 	switch {
 	case whole < begun: // pem.Decode skips what it cannot read
