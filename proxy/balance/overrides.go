@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"kubeproxy/proxy/balance/rotation"
 	"kubeproxy/registry"
 )
 
@@ -157,7 +156,7 @@ func (lb *LoadBalancerRR) Override(match registry.AddrMatch, o Override, force b
 	}
 	if o.weight() == 0 && !force {
 		for _, r := range lb.services[o.Service] {
-			if slices.ContainsFunc(slices.Collect(maps.Keys(addrs)), func(a registry.Addr) bool { return offers(r, a) }) && !r.HasOther(addrs) {
+			if !r.HasOther(addrs) {
 				return nil, fmt.Errorf("%s: %w", r.Key, ErrLastEndpoint)
 			}
 		}
@@ -188,11 +187,6 @@ func (lb *LoadBalancerRR) matchingLocked(match registry.AddrMatch, o *Override) 
 		return nil, ErrNoSuchEndpoint
 	}
 	return addrs, nil
-}
-
-// offers reports whether a rotation has an endpoint.
-func offers(r *rotation.Rotation, addr registry.Addr) bool {
-	return slices.ContainsFunc(r.Endpoints(), func(e *rotation.Endpoint) bool { return e.Addr == addr })
 }
 
 // Enable ends the overrides of a service that match, or that of the node, and returns them.

@@ -167,6 +167,46 @@ func TestTheLastEndpointThatAnswersIsOverriddenByForceAlone(t *testing.T) {
 	wantWeights(t, lb, "10.0.0.1:80=0", "10.0.0.2:80=0")
 }
 
+// TestTheLastEndpointOnTheNodeIsOverriddenByForceAlone: with policy Local, one on another node takes no client of this node.
+func TestTheLastEndpointOnTheNodeIsOverriddenByForceAlone(t *testing.T) {
+	lb := NewLoadBalancerRR(false)
+	lb.Node.Name = "n1"
+	lb.Hold(registry.PortKey{Name: webName})
+	addrs := registry.NewAddrs(address("10.0.0.1:80"), address("10.0.0.2:80"))
+	lb.SetEndpoints(map[registry.Name]*registry.Endpoints{webName: {Name: webName, ByPort: []registry.PortAddrs{{Addrs: addrs, Places: registry.Places([]byte{byte(registry.OnNode), 0})}}}})
+	local := serviceOver(registry.TCP)
+	local.Asked = &registry.Terms{Local: true}
+	lb.SetService(webName, local)
+	if _, err := lb.Override(matching("10.0.0.1"), until(time.Hour, Drain), false); !errors.Is(err, ErrLastEndpoint) {
+		t.Errorf("beside one on another node: %v; want %v", err, ErrLastEndpoint)
+	}
+	if _, err := lb.Override(matching("10.0.0.2"), until(time.Hour, Drain), false); err != nil {
+		t.Errorf("one on another node, which no client of this node gets: %v", err)
+	}
+	if _, err := lb.Override(matching("10.0.0.1"), until(time.Hour, Drain), true); err != nil {
+		t.Errorf("by force: %v", err)
+	}
+	lb.Enable(webName, registry.AddrMatch{})
+	lb.SetService(webName, serviceOver(registry.TCP))
+	if _, err := lb.Override(matching("10.0.0.1"), until(time.Hour, Drain), false); err != nil {
+		t.Errorf("with policy Cluster, beside one on another node: %v", err)
+	}
+}
+
+// TestAnEndpointOnAnotherNodeIsDrainedWhereNoneIsOnTheNode: with policy Local its clients lose nothing.
+func TestAnEndpointOnAnotherNodeIsDrainedWhereNoneIsOnTheNode(t *testing.T) {
+	lb := NewLoadBalancerRR(false)
+	lb.Node.Name = "n1"
+	lb.Hold(registry.PortKey{Name: webName})
+	behind(lb, "", "10.0.0.1:80", "10.0.0.2:80")
+	local := serviceOver(registry.TCP)
+	local.Asked = &registry.Terms{Local: true}
+	lb.SetService(webName, local)
+	if _, err := lb.Override(matching("10.0.0.1"), until(time.Hour, Drain), false); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestAnOverrideEndsToTheSecond, and those of before a restart end when their endpoint is not there.
 func TestAnOverrideEndsToTheSecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

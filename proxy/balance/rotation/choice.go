@@ -179,9 +179,8 @@ func (c *Choice) Failed(e *Endpoint) {
 	c.leave(e)
 }
 
-// Unusable notes that an endpoint that was offered cannot be used for now, through no fault of its own: its name was
-// not resolved, or its address is refused by our own rules, as the reason says. It is ejected for a fixed time, and its health stays as
-// it was.
+// Unusable notes that an endpoint that was offered cannot be used for now, through no fault of its own: its name was not resolved, or its address
+// is refused by our own rules, as the reason says. It is ejected for a fixed time, and its health stays as it was.
 func (c *Choice) Unusable(e *Endpoint, why traffic.Reason) {
 	e.setAside(c.protocol, why)
 	c.leave(e)

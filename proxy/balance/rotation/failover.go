@@ -2,9 +2,8 @@ package rotation
 
 import "slices"
 
-// MaxOffers is how many endpoints a client is offered. Sixteen failures in a row mean an outage. The bound limits what
-// one client can cost when a record lists thousands of endpoints without a route. Each endpoint that failed is ejected, so the next clients
-// are offered others.
+// MaxOffers is how many endpoints a client is offered. Sixteen failures in a row mean an outage. The bound limits what one client can cost when
+// a record lists thousands of endpoints without a route. Each endpoint that failed is ejected, so the next clients are offered others.
 const MaxOffers = 16
 
 // Offers are the endpoints that one client was offered.

@@ -42,13 +42,18 @@ func weightsInForce(addrs registry.Addrs, record registry.Weights, overrides map
 	return weights
 }
 
-// HasOther reports whether new clients would be given an endpoint that answers if none of these got any.
+// HasOther reports whether new clients that could be given one of these endpoints would still be given one that answers if none of these got any.
 func (r *Rotation) HasOther(without map[registry.Addr]bool) bool {
 	for protocol, local := range r.offeredTo().Each() {
-		if !slices.ContainsFunc(r.Endpoints(), func(e *Endpoint) bool {
+		taken, left := false, false
+		for _, e := range r.Endpoints() {
+			if isElsewhere(e.place(), local && r.rules.Node.Name != "") {
+				continue // these clients are never given it
+			}
 			refuses, failsCheck := e.failures(health.ClientsOf(protocol, local))
-			return !without[e.Addr] && !e.isExcluded() && !refuses && !failsCheck
-		}) {
+			taken, left = taken || without[e.Addr], left || !without[e.Addr] && !e.isExcluded() && !refuses && !failsCheck
+		}
+		if taken && !left {
 			return false
 		}
 	}

@@ -42,9 +42,8 @@ const (
 	mostAffinitiesEach = 1 << 15
 )
 
-// NewRules returns rules that allow all endpoints and check none. With randomStart each rotation begins at an endpoint of its own
-// choice, so that a fleet of nodes does not herd on the first endpoint of every record; without it a rotation begins at the first, as
-// in v0.4.
+// NewRules returns rules that allow all endpoints and check none. With randomStart each rotation begins at an endpoint of its own choice, so that
+// a fleet of nodes does not herd on the first endpoint of every record; without it a rotation begins at the first, as in v0.4.
 func NewRules(randomStart bool) *Rules {
 	return &Rules{randomStart: randomStart, affinities: affinity.NewTable[*Endpoint](mostAffinities, mostAffinitiesEach)}
 }
@@ -199,8 +198,7 @@ func (s *endpointSet) len() int { return len(s.endpoints) + s.addrs.Len() }
 // isDrained reports whether there are endpoints, and all have weight 0.
 func (s *endpointSet) isDrained() bool { return s.drained > 0 && s.drained == s.len() }
 
-// An Endpoint is one address in one rotation. Later sets of the rotation keep it, and with it what
-// is known of it.
+// An Endpoint is one address in one rotation. Later sets of the rotation keep it, and with it what is known of it.
 type Endpoint struct {
 	Addr      registry.Addr
 	Rotation  *Rotation

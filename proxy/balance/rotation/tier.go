@@ -90,9 +90,8 @@ func (t *tier) along(protocol registry.Protocol, client uint64, offered *offers)
 	return nil
 }
 
-// maxConsidered is how many endpoints a roster considers for one attempt. Each consideration beyond those that the
-// client was offered already finds an endpoint whose ejection the roster had missed, which is rare: the bound is for
-// the worst case.
+// maxConsidered is how many endpoints a roster considers for one attempt. Each consideration beyond those that the client was offered already
+// finds an endpoint whose ejection the roster had missed, which is rare: the bound is for the worst case.
 const maxConsidered = 64
 
 // hasReady reports whether an endpoint is ready.
