@@ -42,6 +42,30 @@ func (lb *LoadBalancerRR) RotationStatus() []rotation.Status {
 	return all
 }
 
+// OnNode counts the endpoints on the node that new clients of a service can be given: those of the port that has most. Ports whose clients are
+// given endpoints elsewhere do not count, and neither do those whose clients are turned away. There are none of no service.
+func (lb *LoadBalancerRR) OnNode(service *registry.Service) (most int) {
+	if service == nil {
+		return 0
+	}
+	for i := range service.Ports {
+		p := &service.Ports[i]
+		r := lb.find(registry.PortKey{Name: service.Name, Port: p.Name})
+		if r == nil || !service.TermsOf(p).Local || r.Status().Of(p.Protocol, true).Condition.TurnsAway() {
+			continue
+		}
+		each, _, _ := r.EndpointStatus()
+		n := 0
+		for e := range each {
+			if e.Place&registry.OnNode != 0 && e.Weight > 0 && lb.Allows(e.Addr) {
+				n++
+			}
+		}
+		most = max(most, n)
+	}
+	return most
+}
+
 // EndpointsOf tells how things stand with the endpoints of one port of a service, in the order of the record: with the first most of
 // them, and how many there are. The rotation goes on with the one at position next.
 func (lb *LoadBalancerRR) EndpointsOf(key registry.PortKey, most int) (first []rotation.EndpointStatus, n, next int) {

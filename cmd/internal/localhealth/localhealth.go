@@ -1,5 +1,5 @@
-// Package localhealth tells load balancers of a cluster whether the node has an endpoint of a service: the service's traffic policy is Local, so a
-// node without one refuses its clients. Each such service has a port for that, healthCheckNodePort.
+// Package localhealth tells load balancers of a cluster whether the node has an endpoint for clients of a service: the service's traffic policy is
+// Local, so a node without one refuses its clients. Each such service has a port for that, healthCheckNodePort.
 package localhealth
 
 import (
@@ -30,16 +30,17 @@ const (
 type Server struct {
 	bind    netip.Addr
 	ready   func() bool              // the node serves
+	local   func(registry.Name) int  // endpoints on the node that new clients of a service can be given
 	changed chan struct{}            // capacity 1: the wanted ports are others than those that are open
 	failed  lograte.Limiter[uint16]  // of lines about ports that cannot be opened
 	mu      sync.Mutex               // guards the fields below
 	ports   map[registry.Name]uint16 // of the services that have one
-	local   map[registry.Name]int    // endpoints on the node
 }
 
-// New returns a server that listens on an address. It says no while the node is not ready.
-func New(bind netip.Addr, ready func() bool) *Server {
-	return &Server{bind: bind, ready: ready, changed: make(chan struct{}, 1), ports: make(map[registry.Name]uint16), local: make(map[registry.Name]int)}
+// New returns a server that listens on an address. It says no while the node is not ready, and for a service that has no local endpoints: those
+// on the node that its new clients can be given now. The records alone do not tell: operators, flags and checks count too.
+func New(bind netip.Addr, ready func() bool, local func(service registry.Name) int) *Server {
+	return &Server{bind: bind, ready: ready, local: local, changed: make(chan struct{}, 1), ports: make(map[registry.Name]uint16)}
 }
 
 // OnUpdate implements config.Handler. It opens nothing.
@@ -52,33 +53,10 @@ func (s *Server) OnUpdate(b registry.Batch) {
 			s.ports[name] = service.Terms().HealthCheckPort
 		}
 	}
-	for name, e := range b.Endpoints {
-		delete(s.local, name)
-		if n := onNode(e); n > 0 {
-			s.local[name] = n
-		}
-	}
 	select {
 	case s.changed <- struct{}{}:
 	default:
 	}
-}
-
-// onNode counts the endpoints on the node: those of the port that has most.
-func onNode(e *registry.Endpoints) (most int) {
-	if e == nil {
-		return 0
-	}
-	for _, p := range e.ByPort {
-		n := 0
-		for i := range p.Addrs.Len() {
-			if p.Places.At(i)&registry.OnNode != 0 {
-				n++
-			}
-		}
-		most = max(most, n)
-	}
-	return most
 }
 
 // Run answers until ctx ends.
@@ -150,14 +128,11 @@ func (s *Server) wanted() map[uint16]registry.Name {
 	return all
 }
 
-// answer is what today's kube-proxy answers: 200 while the node has an endpoint, and 503 otherwise.
+// answer is what today's kube-proxy answers: 200 while the node has an endpoint for clients, and 503 otherwise.
 func (s *Server) answer(port uint16) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		name, ok := s.wanted()[port]
-		s.mu.Lock()
-		n := s.local[name]
-		s.mu.Unlock()
-		ready := s.ready()
+		n, ready := s.local(name), s.ready()
 		w.Header().Set("Content-Type", "application/json")
 		w.Header().Set("X-Load-Balancing-Endpoint-Weight", strconv.Itoa(n))
 		if !ok || !ready || n == 0 {

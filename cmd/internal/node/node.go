@@ -257,7 +257,7 @@ func Run(ctx context.Context, o Options) error {
 		})
 	}
 	if o.Proxy.Node.Name != "" {
-		local := localhealth.New(o.Proxy.BindAddress, func() bool { _, err := h.ready(); return err == nil })
+		local := localhealth.New(o.Proxy.BindAddress, func() bool { _, err := h.ready(); return err == nil }, func(name registry.Name) int { return balancer.OnNode(proxier.Service(name)) })
 		broadcaster.Add(local)
 		g.Go(func() error {
 			local.Run(ctx)

@@ -16,7 +16,7 @@ func (r *Rotation) condition(set *endpointSet, protocol registry.Protocol, local
 	}
 	i := 0
 	for addr := range set.addrs.All() { // of a set that sleeps; most often only the first
-		if r.rules.allows(addr) && !isElsewhere(set.places.At(i), local) {
+		if r.rules.Allows(addr) && !isElsewhere(set.places.At(i), local) {
 			met.Add(nil, false)
 			break
 		}

@@ -59,8 +59,8 @@ func (r *Rules) Algorithm(named registry.Balance) registry.Balance {
 	return registry.RoundRobin
 }
 
-// allows reports whether an endpoint may be at an address. That of a name is not known yet.
-func (r *Rules) allows(addr registry.Addr) bool {
+// Allows reports whether an endpoint may be at an address. That of a name is not known yet.
+func (r *Rules) Allows(addr registry.Addr) bool {
 	return len(r.Allowed) == 0 || addr.Host != "" || registry.Within(r.Allowed, addr.IP.Addr())
 }
 

@@ -45,7 +45,7 @@ func awoken(r *Rotation, asleep *endpointSet, position map[*Endpoint]int) *endpo
 		if set.endpoints[i] == nil {
 			// Or the endpoint, which a connection or a client's affinity may keep for long, would keep the record's whole list.
 			addr.Host = strings.Clone(addr.Host)
-			set.endpoints[i] = &Endpoint{Addr: addr, Rotation: r, forbidden: !r.rules.allows(addr)}
+			set.endpoints[i] = &Endpoint{Addr: addr, Rotation: r, forbidden: !r.rules.Allows(addr)}
 		}
 		e, weight := set.endpoints[i], 1
 		if known != nil {
