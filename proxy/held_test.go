@@ -37,6 +37,15 @@ func (m *machine) occupy(id registry.ListenerID, taken bool) {
 	}
 }
 
+// refused has the machine refuse to open a port; nil: it opens.
+func (m *machine) refused(id registry.ListenerID, err error) {
+	m.fakeEngine.mu.Lock()
+	defer m.fakeEngine.mu.Unlock()
+	if delete(m.refuse, id); err != nil {
+		m.refuse[id] = err
+	}
+}
+
 // newMachine returns a proxier that runs on a machine, until the test ends.
 func newMachine(t *testing.T) (*Proxier, *machine) {
 	p, e := newFakeProxier()
@@ -135,6 +144,30 @@ func TestAPortThatAnotherProgramHeldIsTakenOnceItHasBeenFreeFor15Seconds(t *test
 			})
 		})
 	}
+}
+
+// TestAHeldPortThatIsClaimedAgainDuringAShortageOpens: no descriptor is left for the port before it.
+func TestAHeldPortThatIsClaimedAgainDuringAShortageOpens(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, m := newMachine(t)
+		first, held := enginetest.TCPPort(22), enginetest.TCPPort(80)
+		m.occupy(held, true)
+		apply(p, service("web", 1, held))
+		apply(p, service("web", 0))
+		m.refused(first, fmt.Errorf("listen: %w", syscall.EMFILE))
+		apply(p, service("ssh", 2, first), service("web", 3, held))
+		for _, s := range p.Status() {
+			if s.ID == held && (s.Err == nil || !strings.Contains(s.Err.Error(), "another program has the port")) {
+				t.Errorf("status %+v; want that another program has the port, whatever else is short", s)
+			}
+		}
+		m.refused(first, nil)
+		m.occupy(held, false)
+		m.opensAfter(t, first)
+		if took := m.opensAfter(t, held); took > 18*time.Second {
+			t.Errorf("it was opened after %v; want 15 s after it had become free", took)
+		}
+	})
 }
 
 // The local port of one of our own connections is no other program's: it is tried again as before, and named.

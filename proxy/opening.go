@@ -50,7 +50,7 @@ func (p *Proxier) openLocked(due []*listener) {
 		p.view.Unlock()
 		p.unopened[l.id] = l
 		switch {
-		case news && lacking != nil:
+		case news && lacking != nil && lacksDescriptors(err):
 			without = append(without, l)
 		case news:
 			p.sayUnopened(l)
@@ -58,7 +58,10 @@ func (p *Proxier) openLocked(due []*listener) {
 	}
 	var opened []*listener
 	for _, l := range due {
-		err := lacking // there is none for the next ones either
+		err := p.gate.MayOpen(l.id) // also without a descriptor: the gate learns that a held port is claimed again, and looks at it
+		if err == nil {
+			err = lacking // there is none for the next ones either
+		}
 		if err == nil {
 			if err = p.tryLocked(l, own); err == nil {
 				opened = append(opened, l)
@@ -85,11 +88,8 @@ func (p *Proxier) openLocked(due []*listener) {
 	p.applyKernelLocked() // once for all: a transaction for each port would take ten times as long as to open it
 }
 
-// tryLocked opens the socket of l. own returns the local ports of our own connections.
+// tryLocked opens the socket of l, which the gate allows. own returns the local ports of our own connections.
 func (p *Proxier) tryLocked(l *listener, own func() map[registry.ListenerID]bool) error {
-	if err := p.gate.MayOpen(l.id); err != nil {
-		return err
-	}
 	p.own.Add(l.id) // before it is open: no endpoint may lead back to us
 	s, err := p.engine.Listen(l.id, &l.owner, p.besideLocked(l.id)...)
 	if err != nil {

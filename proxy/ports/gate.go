@@ -90,7 +90,8 @@ func (g *Gate) count(port registry.ListenerID, n int) {
 // Local returns the local range as it was read last.
 func (g *Gate) Local() LocalRange { return g.local }
 
-// MayOpen returns why a port that a service claims is not to be tried now; nil: it may be. A [ShareError] is one of the reasons.
+// MayOpen returns why a port that a service claims is not to be tried now; nil: it may be. A [ShareError] is one of the reasons. A held port whose
+// services had all gone is looked at again from now on.
 func (g *Gate) MayOpen(id registry.ListenerID) error {
 	if h := g.held[id]; h != nil {
 		if h.left.IsZero() || time.Since(h.left) < heldMemory {
