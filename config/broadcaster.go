@@ -12,8 +12,8 @@ import (
 // since the next handler of its queue gets the same.
 //
 // The first batch of a queue holds everything there is. Its Oldest tells when the oldest of all changes
-// was received, those that were overtaken since among them. Only this batch can be empty, and then
-// its Oldest is zero.
+// was received, those that were overtaken since among them. Only this batch can be empty, and the first one after a partial
+// one that is not partial; then its Oldest is zero.
 type Handler interface {
 	OnUpdate(registry.Batch)
 }
@@ -29,7 +29,8 @@ func (f HandlerFunc) OnUpdate(b registry.Batch) { f(b) }
 type Broadcaster struct {
 	mu       sync.Mutex // guards the fields below; held while an update enters the store and all of the queues
 	store    store
-	complete bool // every source has sent its first SET: from now on, queues are told
+	complete bool // every source has sent its first SET, or is late: from now on, queues are told
+	read     bool // every source has sent its first SET, or never will
 	queues   []*queue
 	launch   func(*queue) // starts a queue's goroutine; nil unless running
 	observe  func(Step)   // nil: nobody wants to know
@@ -50,6 +51,7 @@ func (b *Broadcaster) Add(hs ...Handler) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	q := newQueue(hs)
+	q.partial = !b.read
 	b.queues = append(b.queues, q)
 	if b.complete {
 		q.open(b.store.everything())
@@ -103,6 +105,16 @@ func (b *Broadcaster) open() {
 	everything := b.store.everything()
 	for _, q := range b.queues {
 		q.open(everything)
+	}
+}
+
+// allRead notes that no source is silent any more, and has the queues that are open say so, even if nothing else has changed.
+func (b *Broadcaster) allRead() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.read = true
+	for _, q := range b.queues {
+		q.allRead(b.complete)
 	}
 }
 

@@ -122,3 +122,52 @@ func TestServicesOfTheFallbackKeepTheirRanks(t *testing.T) {
 		}
 	})
 }
+
+func wantPartial(t *testing.T, v *view, when string, want bool) {
+	t.Helper()
+	if got := v.partial.Load(); got != want {
+		t.Errorf("%s: partial %t; want %t", when, got, want)
+	}
+}
+
+// TestBatchesArePartialUntilEachSourceHasBeenRead: the end of that is told even if it changes no object.
+func TestBatchesArePartialUntilEachSourceHasBeenRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v, late, later := newView(), newView(), newView()
+		r := newRoomWith(t, saved(set().service("old", 1)), []string{"one", "two"}, v)
+		pass(maxSilence)
+		wantPartial(t, v, "with the fallback", true)
+		r.send("two", set().service("web", 2))
+		wantPartial(t, v, "when one of two has been read", true)
+		pass(maxSilence)
+		wantStale(t, r, false)
+		wantPartial(t, v, "without the fallback", true)
+		r.broadcaster.Add(late)
+		synctest.Wait()
+		wantPartial(t, late, "for a handler that comes late", true)
+		r.send("one", set())
+		wantPartial(t, v, "when all have been read", false)
+		wantPartial(t, late, "when all have been read, for a handler that comes late", false)
+		r.broadcaster.Add(later)
+		synctest.Wait()
+		wantPartial(t, later, "for a handler that comes after that", false)
+	})
+	synctest.Test(t, func(t *testing.T) {
+		v := newView()
+		r := newRoom(t, []string{"one", "two"}, v)
+		r.send("one", set().service("web", 1))
+		pass(maxSilence)
+		wantPartial(t, v, "while a source is silent", true)
+		close(r.sources["two"])
+		synctest.Wait()
+		wantPartial(t, v, "when that has closed its channel", false)
+	})
+	synctest.Test(t, func(t *testing.T) {
+		v := newView()
+		r := newRoom(t, []string{"one", "two"}, v)
+		v.partial.Store(true)
+		r.send("one", set())
+		r.send("two", set().service("web", 1))
+		wantPartial(t, v, "when both speak in time", false)
+	})
+}

@@ -119,6 +119,7 @@ type view struct {
 	endpoints map[registry.Name]*registry.Endpoints
 	batches   []string
 	oldest    []time.Time
+	partial   atomic.Bool // the last batch was
 	busy      atomic.Bool
 	overlaps  atomic.Int32
 	during    func() // called at the end of each OnUpdate, if it is not nil
@@ -136,8 +137,11 @@ func (v *view) OnUpdate(b registry.Batch) {
 		v.overlaps.Add(1)
 	}
 	defer v.busy.Store(false)
-	v.batches = append(v.batches, say(b.Services, b.Endpoints))
-	v.oldest = append(v.oldest, b.Oldest)
+	if words := say(b.Services, b.Endpoints); words != "" || len(v.batches) == 0 { // a later one that is empty says only that no source is silent any more
+		v.batches = append(v.batches, words)
+		v.oldest = append(v.oldest, b.Oldest)
+	}
+	v.partial.Store(b.Partial)
 	v.apply(b)
 	if v.during != nil {
 		v.during()

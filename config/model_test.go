@@ -82,6 +82,8 @@ type witness struct {
 	state int       // no earlier state of the model can be seen any more
 	leaps int       // batches that led past other states
 	taken time.Time // when the last batch came
+
+	partial bool // the last batch was
 }
 
 func (w *witness) OnUpdate(b registry.Batch) {
@@ -97,10 +99,15 @@ func (w *witness) OnUpdate(b registry.Batch) {
 			w.t.Errorf("endpoints %s are in a batch though they are the same as before", name)
 		}
 	}
-	if !first && len(b.Services)+len(b.Endpoints) == 0 {
-		w.t.Error("an empty batch that is not the first")
+	empty, ends := len(b.Services)+len(b.Endpoints) == 0, w.partial && !b.Partial
+	if !first && b.Partial && !w.partial {
+		w.t.Error("a batch is partial after one that is not")
 	}
-	if !first && (b.Oldest.Before(w.taken) || b.Oldest.After(time.Now())) {
+	w.partial = b.Partial
+	if !first && !ends && empty {
+		w.t.Error("an empty batch that is not the first, and not the first that is not partial")
+	}
+	if !first && !empty && (b.Oldest.Before(w.taken) || b.Oldest.After(time.Now())) {
 		w.t.Errorf("the oldest change of a batch was received at %v, but the last batch was taken at %v", b.Oldest, w.taken)
 	}
 	w.taken = time.Now()

@@ -293,6 +293,7 @@ func (m *Mux) complete(s *source) {
 
 func (m *Mux) openLocked() {
 	if m.silent == 0 {
+		m.broadcaster.allRead()
 		m.settleLocked()
 	}
 }

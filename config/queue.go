@@ -16,7 +16,8 @@ type queue struct {
 
 	mu      sync.Mutex // guards the fields below
 	backlog backlog    // empty until the queue is opened
-	first   bool       // the first batch is due, and so even if it is empty
+	due     bool       // a batch is, even if it is empty: the first one, or the first that is not partial
+	partial bool       // as batches are now
 }
 
 func newQueue(hs []Handler) *queue {
@@ -49,8 +50,18 @@ func (q *queue) open(everything outcome) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.backlog.fold(everything)
-	q.first = true
+	q.due = true
 	q.wakeLocked()
+}
+
+// allRead notes that batches are not partial any more. If the queue is open, a batch says so.
+func (q *queue) allRead(open bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.partial = false; open {
+		q.due = true
+		q.wakeLocked()
+	}
 }
 
 // fold adds an update to the backlog. Handlers see it whole: no batch splits an update.
@@ -74,11 +85,13 @@ func (q *queue) wakeLocked() {
 func (q *queue) take() (batch registry.Batch, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.backlog.empty() && !q.first {
+	if q.backlog.empty() && !q.due {
 		return registry.Batch{}, false
 	}
-	q.first = false
-	return q.backlog.take(), true
+	q.due = false
+	batch = q.backlog.take()
+	batch.Partial = q.partial
+	return batch, true
 }
 
 // A backlog is the difference between the merged state and what some handlers were given.

@@ -609,3 +609,29 @@ func TestWhichAddressesServicesMayHave(t *testing.T) {
 		}
 	}
 }
+
+// TestOverridesEndWithTheirEndpointsOnceEachSourceHasBeenRead: while one is silent, it may be the one that lists them.
+func TestOverridesEndWithTheirEndpointsOnceEachSourceHasBeenRead(t *testing.T) {
+	p, _ := newFakeProxier()
+	addr := registry.Addr{IP: netip.MustParseAddrPort("10.0.0.1:80")}
+	web := registry.Name{Namespace: registry.DefaultNamespace, Name: "web"}
+	p.lb.RestoreOverrides([]balance.Override{{Service: web, Addr: addr, Until: time.Now().Add(time.Hour)}})
+	listed := map[registry.Name]*registry.Endpoints{web: {Name: web, ByPort: []registry.PortAddrs{{Addrs: registry.NewAddrs(addr)}}}}
+	for _, step := range []struct {
+		what  string
+		batch registry.Batch
+		want  int
+	}{
+		{"the source that lists the endpoint is silent", registry.Batch{Partial: true}, 1},
+		{"the state of before the restart has it", registry.Batch{Partial: true, Endpoints: listed}, 1},
+		{"that is void", registry.Batch{Partial: true, Endpoints: map[registry.Name]*registry.Endpoints{web: nil}}, 1},
+		{"the source speaks", registry.Batch{Partial: true, Endpoints: listed}, 1},
+		{"each source has been read", registry.Batch{}, 1},
+		{"the endpoint goes", registry.Batch{Endpoints: map[registry.Name]*registry.Endpoints{web: nil}}, 0},
+	} {
+		p.OnUpdate(step.batch)
+		if n := len(p.lb.Overrides()); n != step.want {
+			t.Errorf("%s: %d overrides; want %d", step.what, n, step.want)
+		}
+	}
+}

@@ -88,10 +88,12 @@ func (p *Proxier) OnUpdate(batch registry.Batch) {
 			}
 		}
 	}
+	if !batch.Partial {
+		p.lb.SettleOverrides()
+	}
 	select {
 	case <-p.synced:
 	default:
-		p.lb.SettleOverrides()
 		glog.Infof("the first state is in force: of %d ports that services claim, %d are open", len(p.listeners), len(p.listeners)-len(p.unopened))
 		close(p.synced)
 		if p.stage == serves {

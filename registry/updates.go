@@ -26,4 +26,5 @@ type Batch struct {
 	Revision  int64     // of the newest of these changes, in its source; 0 if that has none
 	Services  map[Name]*Service
 	Endpoints map[Name]*Endpoints
+	Partial   bool // a source has not been read yet, so an object that no batch has named may well exist
 }

@@ -95,6 +95,39 @@ func TestOverridesSurviveTakeOversAndRestarts(t *testing.T) {
 	}
 }
 
+// TestOverridesOutlastAStartWithoutTheirSource: the node is killed while etcd is away, and starts with what files hold.
+func TestOverridesOutlastAStartWithoutTheirSource(t *testing.T) {
+	s := newSite(t)
+	a, _ := s.twoEndpoints(t)
+	takeover, state, dir, other := takeoverPath(t), t.TempDir(), t.TempDir(), proxytest.FreePort(t)
+	if err := os.Chmod(state, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	putFile(t, dir, registry.EndpointsPrefix+"other", fmt.Appendf(nil, `{"kind":"Endpoints","apiVersion":"v1beta1","endpoints":[%q]}`, a.Addr))
+	putFile(t, dir, registry.SpecsPrefix+"other", fmt.Appendf(nil, `{"kind":"Service","apiVersion":"v1beta1","port":%d}`, other))
+	args := []string{"-registry_dir=" + dir, "-takeover=" + takeover, "-state_dir=" + state}
+	p := s.serve(t, args...)
+	h := hand{t, filepath.Join(filepath.Dir(takeover), controlName)}
+	h.isThere()
+	h.want("drain chat "+a.Addr.String(), exitDone, "no new client until ")
+	s.etcd.Kill()
+	for range 2 { // the second node has what the first left in the file
+		p.Signal(t, syscall.SIGKILL)
+		p.Exit(t)
+		p = s.start(t, args...)
+		proxytest.Eventually(t, func() bool { return proxytest.Listens(proxytest.On(other)) }, "port %d opens without etcd", other)
+	}
+	s.etcd.Start(t)
+	s.opens(t)
+	if by := s.answers(t, 6); by["a"] != 0 {
+		t.Errorf("%d clients got to the drained endpoint", by["a"])
+	}
+	h.isThere()
+	h.want("status chat", exitDone, "drained by an operator")
+	s.put(t, registry.EndpointsPrefix+"chat", `{"kind":"Endpoints","apiVersion":"v1beta1","id":"chat","endpoints":["127.0.0.1:1"]}`)
+	p.Stderr.Wait(t, "is drained → none: the endpoint has gone")
+}
+
 // TestADrainedNodeIsNotReadyAndServes, until that is undone or its time is over; the last endpoint needs -force.
 func TestADrainedNodeIsNotReadyAndServes(t *testing.T) {
 	s := newSite(t)

@@ -96,10 +96,11 @@ var ErrNoSuchEndpoint = errors.New("the service has no such endpoint")
 
 // overrides are those in force. LoadBalancerRR guards them by its mu.
 type overrides struct {
-	of    map[registry.Name]map[registry.Addr]Override // the node's is that of the zero Name and Addr
-	n     int
-	wake  chan struct{}          // capacity 1: the soonest end may be another
-	ended func(Override, string) // see Tell; may be nil
+	of      map[registry.Name]map[registry.Addr]Override // the node's is that of the zero Name and Addr
+	n       int
+	settled bool                   // each source has been read: an endpoint that no record lists has gone
+	wake    chan struct{}          // capacity 1: the soonest end may be another
+	ended   func(Override, string) // see Tell; may be nil
 }
 
 func newOverrides() overrides {
@@ -237,7 +238,7 @@ func (lb *LoadBalancerRR) OverrideOf(service registry.Name, addr registry.Addr) 
 	return o, ok
 }
 
-// RestoreOverrides puts overrides in force that a process before had, before the first batch. Those whose endpoint is not there then end.
+// RestoreOverrides puts overrides in force that a process before had, before the first batch. See SettleOverrides for those whose endpoint is not there.
 func (lb *LoadBalancerRR) RestoreOverrides(all []Override) {
 	lb.mu.Lock()
 	defer lb.mu.Unlock()
@@ -261,7 +262,7 @@ func (lb *LoadBalancerRR) Tell(f func(o Override, why string)) { lb.overrides.en
 
 // vanishLocked ends the overrides of endpoints that a record does not list any more.
 func (lb *LoadBalancerRR) vanishLocked(name registry.Name, endpoints *registry.Endpoints) {
-	if len(lb.overrides.of[name]) == 0 {
+	if len(lb.overrides.of[name]) == 0 || !lb.overrides.settled {
 		return
 	}
 	listed := make(map[registry.Addr]bool)
@@ -270,6 +271,11 @@ func (lb *LoadBalancerRR) vanishLocked(name registry.Name, endpoints *registry.E
 			listed[a] = true
 		}
 	}
+	lb.endUnlistedLocked(name, listed)
+}
+
+// endUnlistedLocked ends the overrides of a service for endpoints that are not listed.
+func (lb *LoadBalancerRR) endUnlistedLocked(name registry.Name, listed map[registry.Addr]bool) {
 	var gone []Override
 	for addr, o := range lb.overrides.of[name] {
 		if !listed[addr] {
@@ -279,14 +285,27 @@ func (lb *LoadBalancerRR) vanishLocked(name registry.Name, endpoints *registry.E
 	lb.endLocked(gone, "the endpoint has gone")
 }
 
-// SettleOverrides ends the restored overrides of services that have no endpoints in the first batch.
+// SettleOverrides has overrides end with their endpoints from now on, beginning with those whose endpoints are not there. The Proxier calls it after each
+// batch that is not partial: until then, the source that lists an endpoint may be silent. All calls but the first do nothing.
 func (lb *LoadBalancerRR) SettleOverrides() {
 	lb.mu.Lock()
 	defer lb.mu.Unlock()
+	if lb.overrides.settled {
+		return
+	}
+	lb.overrides.settled = true
 	for name := range lb.overrides.of {
-		if (name != registry.Name{}) && len(lb.services[name]) == 0 {
-			lb.vanishLocked(name, &registry.Endpoints{})
+		if (name == registry.Name{}) {
+			continue // the node does not go
 		}
+		listed := make(map[registry.Addr]bool)
+		for _, r := range lb.services[name] {
+			each, _, _ := r.EndpointStatus()
+			for e := range each {
+				listed[e.Addr] = true
+			}
+		}
+		lb.endUnlistedLocked(name, listed)
 	}
 }
 

@@ -87,6 +87,7 @@ func TestAnOverrideWinsOverTheRecordUntilItsEndpointGoes(t *testing.T) {
 	lb := NewLoadBalancerRR(false)
 	var ended []string
 	lb.Tell(func(o Override, why string) { ended = append(ended, o.String()+": "+why) })
+	lb.SettleOverrides()
 	lb.Hold(registry.PortKey{Name: webName})
 	behind(lb, "", "10.0.0.1:80", "10.0.0.2:80")
 	if done, err := lb.Override(matching("10.0.0.1"), until(time.Hour, Drain), false); err != nil || len(done) != 1 {
@@ -204,6 +205,43 @@ func TestAnEndpointOnAnotherNodeIsDrainedWhereNoneIsOnTheNode(t *testing.T) {
 	lb.SetService(webName, local)
 	if _, err := lb.Override(matching("10.0.0.1"), until(time.Hour, Drain), false); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestAnOverrideOutlastsItsEndpointWhileASourceIsSilent, one of before a restart and one of since. When all sources have been read, those end whose
+// endpoint is not there.
+func TestAnOverrideOutlastsItsEndpointWhileASourceIsSilent(t *testing.T) {
+	lb := NewLoadBalancerRR(false)
+	var ended []string
+	lb.Tell(func(o Override, why string) { ended = append(ended, o.String()+": "+why) })
+	restored := until(time.Hour, Drain)
+	restored.Addr = address("10.0.0.1:80")
+	node := Override{Word: Drain, Until: time.Now().Add(time.Hour)}
+	elsewhere, gone := restored, restored
+	elsewhere.Service.Name, gone.Addr = "nobody", address("10.0.0.9:80")
+	lb.RestoreOverrides([]Override{restored, node, elsewhere, gone})
+	lb.Hold(registry.PortKey{Name: webName})
+	behind(lb, "") // the record of a state file whose endpoints have to be asked for
+	behind(lb, "", "10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80")
+	wantWeights(t, lb, "10.0.0.1:80=0", "10.0.0.2:80=1", "10.0.0.3:80=1")
+	if _, err := lb.Override(matching("10.0.0.2"), until(time.Hour, Drain), false); err != nil {
+		t.Fatal(err)
+	}
+	behind(lb, "")
+	behind(lb, "", "10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80")
+	wantWeights(t, lb, "10.0.0.1:80=0", "10.0.0.2:80=0", "10.0.0.3:80=1")
+	if len(ended) > 0 {
+		t.Errorf("ended %q while a source is silent", ended)
+	}
+	lb.SettleOverrides()
+	slices.Sort(ended)
+	if want := []string{"10.0.0.1:80 is drained: the endpoint has gone", "10.0.0.9:80 is drained: the endpoint has gone"}; !slices.Equal(ended, want) {
+		t.Errorf("ended %q; want %q: one of another service, and one of no endpoint", ended, want)
+	}
+	wantWeights(t, lb, "10.0.0.1:80=0", "10.0.0.2:80=0", "10.0.0.3:80=1")
+	behind(lb, "", "10.0.0.2:80", "10.0.0.3:80")
+	if n := len(lb.Overrides()); n != 2 {
+		t.Errorf("%d are in force; want 2: of the node, and of 10.0.0.2", n)
 	}
 }
 

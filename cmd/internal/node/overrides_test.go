@@ -57,6 +57,7 @@ func keep(t *testing.T, dir string) runningKeeper {
 	k := newKeeper(balance.NewLoadBalancerRR(false))
 	k.dir = dir
 	k.balancer.Tell(func(balance.Override, string) { k.changed() })
+	k.balancer.SettleOverrides() // each source has been read
 	serving := make(chan struct{})
 	close(serving)
 	stop := background(t.Context(), func(ctx context.Context) { k.run(ctx, serving) })
