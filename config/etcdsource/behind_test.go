@@ -33,7 +33,7 @@ func TestAWatchTooFarBehindIsGivenUpForAList(t *testing.T) {
 
 	f.mu.Lock() // no update is taken
 	put(t, c, spec("a"), port(2))
-	for i := range 20 { // maxWaiting, and some
+	for i := range 20 { // events.MaxWaiting, and some
 		put(t, c, fmt.Sprintf("%snodes/%d", registry.Prefix, i), strings.Repeat("x", 1<<20))
 	}
 	number, full := 2, time.Now()

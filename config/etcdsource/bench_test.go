@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/mem"
 
 	"kubeproxy/config/etcdsource/etcdtest"
+	"kubeproxy/config/etcdsource/events"
 	"kubeproxy/config/etcdsource/pages"
 	"kubeproxy/config/records"
 	"kubeproxy/config/records/recordstest"
@@ -41,7 +42,7 @@ func BenchmarkKnownPage500(b *testing.B) {
 				}
 				versions = versions[:0]
 				for _, kv := range answer.Kvs {
-					versions = append(versions, versionOf(kv))
+					versions = append(versions, events.VersionOf(kv))
 				}
 				l := s.NewList(500)
 				if l.Add(versions); len(l.News()) != 0 || l.Len() != 500 {

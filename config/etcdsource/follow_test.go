@@ -14,6 +14,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"kubeproxy/config"
+	"kubeproxy/config/etcdsource/events"
 	"kubeproxy/config/records"
 	"kubeproxy/config/records/recordstest"
 	"kubeproxy/registry"
@@ -235,7 +236,7 @@ func bigList(n int) (list records.List, kvs []*mvccpb.KeyValue) {
 	for i, r := range recordstest.Registry(n) {
 		revision := int64(i + 2)
 		kvs = append(kvs, &mvccpb.KeyValue{Key: []byte(r.Key), Value: []byte(r.Value), CreateRevision: revision, ModRevision: revision})
-		list.Add([]records.Version{versionOf(kvs[i])})
+		list.Add([]records.Version{events.VersionOf(kvs[i])})
 	}
 	return list, kvs
 }

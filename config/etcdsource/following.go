@@ -123,11 +123,11 @@ func (x *session) unfollow(n notice) {
 
 // release applies the changes that are held, up to a revision that all watches have come to.
 func (x *session) release(upTo int64) error {
-	held, at := x.held.events, x.heldAt
+	held, at := x.held.Events, x.heldAt
 	slices.SortStableFunc(held, func(a, b *mvccpb.Event) int { return int(a.Kv.ModRevision - b.Kv.ModRevision) })
 	n, _ := slices.BinarySearchFunc(held, upTo, func(ev *mvccpb.Event, upTo int64) int { return cmp.Or(cmp.Compare(ev.Kv.ModRevision, upTo), -1) })
-	x.held, x.heldAt = backlog{}, time.Time{}
-	if x.held.add(held[n:]); n < len(held) {
+	x.held, x.heldAt = events.Backlog{}, time.Time{}
+	if x.held.Add(held[n:]); n < len(held) {
 		x.heldAt = at
 	}
 	return x.apply(held[:n], at)
@@ -142,7 +142,7 @@ func (x *session) askAgain() {
 
 // overdue releases changes that have been held for a whole period: etcd does not say how far it has told, as while it is behind with one of the watches.
 func (x *session) overdue() error {
-	if len(x.held.events) == 0 || time.Since(x.heldAt) < x.cfg.ProbePeriod {
+	if len(x.held.Events) == 0 || time.Since(x.heldAt) < x.cfg.ProbePeriod {
 		return nil
 	}
 	return x.release(math.MaxInt64)

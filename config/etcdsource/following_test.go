@@ -14,6 +14,7 @@ import (
 
 	"kubeproxy/config"
 	"kubeproxy/config/etcdsource/etcdtest"
+	"kubeproxy/config/etcdsource/events"
 	"kubeproxy/config/records"
 	"kubeproxy/registry"
 )
@@ -349,7 +350,7 @@ func TestChangesWaitForWhatOtherWatchesHaveToTell(t *testing.T) {
 	}
 
 	// Nor does memory grow meanwhile.
-	hears(changed(spec("other"), strings.Repeat("x", maxWaiting), 11), 11)
+	hears(changed(spec("other"), strings.Repeat("x", events.MaxWaiting), 11), 11)
 }
 
 func TestWhatIsHeldIsNotOvertakenWhenTheLastKeyIsFollowedNoMore(t *testing.T) {

@@ -10,29 +10,6 @@ import (
 	"kubeproxy/config/etcdsource/events"
 )
 
-// maxWaiting bounds the bytes that wait between the watch stream and the session. Ten values of etcd's default limit
-// (1.5 MiB) fit; the session decodes 16 MiB in about half a second.
-const maxWaiting = 16 << 20
-
-// A backlog is a list of events that wait, in order. Beyond maxWaiting it drops those that a later event of the same key
-// has overtaken.
-type backlog struct {
-	events []*mvccpb.Event
-	bytes  int
-	limit  int // beyond it events are dropped
-}
-
-func (b *backlog) add(more []*mvccpb.Event) {
-	b.events = append(b.events, more...)
-	b.bytes += events.Bytes(more)
-	if b.bytes > max(b.limit, maxWaiting) {
-		var freed int
-		b.events, freed = events.Newest(b.events)
-		b.bytes -= freed
-		b.limit = b.bytes / 3 * 4 // a pass over all events costs: not before a quarter of them is new
-	}
-}
-
 // An inbox holds what the watch has received and the session has not handled. It is bounded by bytes: when dropping
 // makes no room, put blocks, and the flow control of the stream keeps the rest in etcd.
 type inbox struct {
@@ -41,7 +18,7 @@ type inbox struct {
 
 	mu      sync.Mutex // guards the fields below
 	at      time.Time  // when the oldest of what waits was received; zero when nothing waits
-	waiting backlog
+	waiting events.Backlog
 	notices []notice
 	blocked bool // put has blocked since blockedOnce was called
 }
@@ -92,14 +69,16 @@ func (b *inbox) add(d delivery) (full bool) {
 	if b.at.IsZero() {
 		b.at = d.at
 	}
-	b.waiting.add(d.events)
+	b.waiting.Add(d.events)
 	b.notices = append(b.notices, d.notices...)
 	full = b.fullLocked()
 	b.blocked = b.blocked || full
 	return full
 }
 
-func (b *inbox) fullLocked() bool { return b.waiting.bytes+events.Overhead*len(b.notices) > maxWaiting }
+func (b *inbox) fullLocked() bool {
+	return b.waiting.Size+events.Overhead*len(b.notices) > events.MaxWaiting
+}
 
 // empty reports whether nothing waits.
 func (b *inbox) empty() bool {
@@ -112,8 +91,8 @@ func (b *inbox) empty() bool {
 func (b *inbox) take() delivery {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	d := delivery{b.at, b.waiting.events, b.notices}
-	b.at, b.waiting, b.notices = time.Time{}, backlog{}, nil
+	d := delivery{b.at, b.waiting.Events, b.notices}
+	b.at, b.waiting, b.notices = time.Time{}, events.Backlog{}, nil
 	wake(b.room)
 	return d
 }

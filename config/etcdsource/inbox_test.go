@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
+
+	"kubeproxy/config/etcdsource/events"
 )
 
 // written is an event of a key of which only the size matters.
@@ -39,8 +41,8 @@ func TestWhatWaitsForTheSessionIsBoundedByBytes(t *testing.T) {
 			if err := put(fmt.Sprint(revision%4), revision); err != nil {
 				t.Fatal(err)
 			}
-			if b.waiting.bytes > maxWaiting+value {
-				t.Fatalf("%d bytes wait", b.waiting.bytes)
+			if b.waiting.Size > events.MaxWaiting+value {
+				t.Fatalf("%d bytes wait", b.waiting.Size)
 			}
 		}
 		if b.blockedOnce() {

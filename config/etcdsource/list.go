@@ -15,6 +15,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"kubeproxy/config/etcdsource/events"
 	"kubeproxy/config/etcdsource/pages"
 	"kubeproxy/config/records"
 	"kubeproxy/config/remote"
@@ -42,8 +43,10 @@ type listing struct {
 // What one list may hold. An etcd that sends more is wrong or hostile: the default quota of its whole
 // history is 2 GiB, and 10,000 services take 10 MiB.
 const (
-	maxKeys     = 1 << 20
-	maxRegistry = 512 << 20 // bytes of keys and values
+	maxKeys      = 1 << 20
+	maxRegistry  = 512 << 20 // bytes of keys and values
+	maxSnapshots = 21        // how many more one list may take: pages that double so often hold more keys than a registry may have
+	mostRoom     = 1 << 16   // keys that room is made for on etcd's word alone
 )
 
 func tooManyKeys() error {
@@ -94,12 +97,6 @@ func list(revision int64, weak bool, pageSize int64, streams bool, holders []str
 		}
 	}
 }
-
-// maxSnapshots is how many more snapshots one list may take. Pages that double so often hold more keys than a registry may have.
-const maxSnapshots = 21
-
-// mostRoom is for how many keys room is made on etcd's word alone.
-const mostRoom = 1 << 16
 
 // pages asks for the keys in pages of req.Limit.
 func (c *client) pages(ctx context.Context, req *etcdserverpb.RangeRequest, more func(), begin func(keys int) records.List) (l listing, err error) {
@@ -154,7 +151,7 @@ func (g *gathering) addTo(list *records.List, kvs []*mvccpb.KeyValue) error {
 		}
 		last = kv.Key
 		g.size += len(kv.Key) + len(kv.Value)
-		g.page = append(g.page, versionOf(kv))
+		g.page = append(g.page, events.VersionOf(kv))
 	}
 	g.last = bytes.Clone(last)
 	switch {
@@ -165,11 +162,6 @@ func (g *gathering) addTo(list *records.List, kvs []*mvccpb.KeyValue) error {
 	}
 	list.Add(g.page)
 	return nil
-}
-
-// versionOf gives a key-value as records take it: nothing is copied.
-func versionOf(kv *mvccpb.KeyValue) records.Version {
-	return records.Version{Key: kv.Key, Value: kv.Value, Created: kv.CreateRevision, Revision: kv.ModRevision, Leased: kv.Lease != 0}
 }
 
 // isTooLarge reports whether gRPC has refused an answer for its size.

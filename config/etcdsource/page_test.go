@@ -12,6 +12,7 @@ import (
 
 	"kubeproxy/config"
 	"kubeproxy/config/etcdsource/etcdtest"
+	"kubeproxy/config/etcdsource/events"
 	"kubeproxy/config/etcdsource/pages"
 	"kubeproxy/config/records"
 	"kubeproxy/registry/decode"
@@ -81,7 +82,7 @@ func TestABadPageIsAnErrorThatTellsWhere(t *testing.T) {
 // What is news stays what it was, though the next page is read where it lay.
 func TestNothingThatIsKeptOfAPageLiesInThePageReader(t *testing.T) {
 	s := records.New(decode.Decoder{})
-	s.Put(versionOf(kv(2, 2, port(1))))
+	s.Put(events.VersionOf(kv(2, 2, port(1))))
 	l := s.NewList(0)
 	p := pages.NewReader()
 	for i := range 3 {
@@ -128,7 +129,7 @@ func TestAPageOfKnownKeysLeavesHardlyAnyGarbage(t *testing.T) {
 func versionsOf(kvs []*mvccpb.KeyValue) []records.Version {
 	page := make([]records.Version, len(kvs))
 	for i, kv := range kvs {
-		page[i] = versionOf(kv)
+		page[i] = events.VersionOf(kv)
 	}
 	return page
 }

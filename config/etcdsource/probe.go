@@ -7,6 +7,7 @@ import (
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
+	"kubeproxy/config/etcdsource/events"
 	"kubeproxy/config/remote"
 	"kubeproxy/internal/backoff"
 )
@@ -79,7 +80,7 @@ func (x *session) period() error {
 		return err
 	}
 	if late, yes := x.behind(); yes {
-		return remote.Because(Stale, fmt.Errorf("the watch is %v behind, and its changes fill %d MiB of memory: reading everything is faster", late.Round(time.Second), maxWaiting>>20))
+		return remote.Because(Stale, fmt.Errorf("the watch is %v behind, and its changes fill %d MiB of memory: reading everything is faster", late.Round(time.Second), events.MaxWaiting>>20))
 	}
 	if x.stage != calm && !x.watch.inbox.empty() {
 		x.wait() // it has spoken, and it was we who did not listen

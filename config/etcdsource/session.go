@@ -29,14 +29,14 @@ type session struct {
 	*Source
 	ctx     context.Context
 	watch   *watch
-	created bool      // the watch stands; a list must say from where
-	stood   time.Time // when the list was in; zero before
-	watched uint64    // the cluster id behind the watch; 0 when a proxy does not say
-	heard   int64     // everything up to this revision has been delivered, or was in the list
-	merged  int64     // the revision of the last list
-	opening *opening  // the first list, while it is not complete
-	held    backlog   // came before the first list, or waits for what other watches deliver
-	heldAt  time.Time // when the oldest of them was received
+	created bool           // the watch stands; a list must say from where
+	stood   time.Time      // when the list was in; zero before
+	watched uint64         // the cluster id behind the watch; 0 when a proxy does not say
+	heard   int64          // everything up to this revision has been delivered, or was in the list
+	merged  int64          // the revision of the last list
+	opening *opening       // the first list, while it is not complete
+	held    events.Backlog // came before the first list, or waits for what other watches deliver
+	heldAt  time.Time      // when the oldest of them was received
 
 	listing listRequest
 	touched map[string]int64 // while a resync is under way: the revision of the last event of a key
@@ -145,12 +145,12 @@ func (x *session) receive(d delivery) error {
 		if err := x.hold(d); err != nil {
 			return err
 		}
-	case len(x.watches)+len(x.held.events) > 0: // the watch of the last key may have gone before what is held
+	case len(x.watches)+len(x.held.Events) > 0: // the watch of the last key may have gone before what is held
 		x.well()
 		if x.heldAt.IsZero() {
 			x.heldAt = d.at
 		}
-		if x.held.add(d.events); x.held.bytes > maxWaiting {
+		if x.held.Add(d.events); x.held.Size > events.MaxWaiting {
 			if err := x.release(math.MaxInt64); err != nil {
 				return err
 			}
@@ -178,9 +178,9 @@ func (x *session) hold(d delivery) error {
 	if x.heldAt.IsZero() {
 		x.heldAt = d.at
 	}
-	x.held.add(d.events)
+	x.held.Add(d.events)
 	x.heard = max(x.heard, events.Revision(d.events))
-	if x.held.bytes > maxRegistry {
+	if x.held.Size > maxRegistry {
 		return tooLarge()
 	}
 	return nil
@@ -211,7 +211,7 @@ func (x *session) note(n notice) error {
 		x.heard = max(x.heard, n.revision)
 		if n.answer {
 			x.answers = true
-			if x.answered(); len(x.held.events) > 0 && !x.stood.IsZero() {
+			if x.answered(); len(x.held.Events) > 0 && !x.stood.IsZero() {
 				x.askAgain()
 			}
 		}
@@ -250,17 +250,17 @@ func (x *session) apply(told []*mvccpb.Event, at time.Time) error {
 			continue
 		} else if ev.Type == mvccpb.Event_DELETE { // D11: of this key and nothing else; a lease that ran out, too
 			if kv := last[string(ev.Kv.Key)]; kv != nil {
-				x.records.Put(versionOf(kv))
+				x.records.Put(events.VersionOf(kv))
 			}
 			x.records.Remove(ev.Kv.Key)
 		} else { // D10: every put, the first as well as any later one
-			x.records.Put(versionOf(ev.Kv))
+			x.records.Put(events.VersionOf(ev.Kv))
 		}
 		x.touch(ev)
 	}
 	if overtaken > 0 {
 		for _, ev := range slices.Backward(told) {
-			x.records.Fill(versionOf(ev.Kv))
+			x.records.Fill(events.VersionOf(ev.Kv))
 		}
 	}
 	if n := x.records.Len(); n > maxKeys {
@@ -438,7 +438,7 @@ func (x *session) open() error {
 	}
 	x.current(l.asked)
 	x.asked = time.Time{} // etcd drops requests that come before its watch is in step
-	if len(x.watches) == 0 || len(x.held.events) == 0 {
+	if len(x.watches) == 0 || len(x.held.Events) == 0 {
 		return x.release(math.MaxInt64)
 	}
 	x.wait() // the other watches may not have told of the same revisions yet: they have a period

@@ -16,6 +16,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
 	"kubeproxy/config/etcdsource/behind"
+	"kubeproxy/config/etcdsource/events"
 )
 
 // A script is a watch stream that says what it says, and then breaks.
@@ -114,7 +115,7 @@ func TestAReaderThatStallsDoesNotHoldUpTheEndOfAWatch(t *testing.T) {
 	w.requests = nil
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errTorn)
-	large := &etcdserverpb.WatchResponse{Events: []*mvccpb.Event{{Kv: &mvccpb.KeyValue{Value: make([]byte, maxWaiting)}}}}
+	large := &etcdserverpb.WatchResponse{Events: []*mvccpb.Event{{Kv: &mvccpb.KeyValue{Value: make([]byte, events.MaxWaiting)}}}}
 	if err := w.receive(ctx, &script{lines: []*etcdserverpb.WatchResponse{large, large}}, func() {}); !errors.Is(err, errTorn) {
 		t.Errorf("%v; want the cause", err)
 	}
