@@ -35,6 +35,7 @@ type following struct {
 	pendingKey string           // the key whose watch was asked for and is not created; "": none
 	lastID     int64
 	refused    map[string]bool // keys that are not watched, though records name them
+	ended      map[string]bool // keys whose watch etcd has ended, and no list is in since
 	mustList   bool            // a watch has come to stand, and no list is in that was asked for since: it has to be the newest
 }
 
@@ -111,14 +112,21 @@ func (x *session) followed(n notice) error {
 	return nil
 }
 
-// unfollow notes that etcd has ended the watch of a key. The next resync begins a new one.
+// unfollow handles that etcd has ended the watch of a key. A member that is restored from a snapshot so ends each watch that was told of nothing since
+// before the last compaction. What it had to tell is lost: a new one begins at once, and a list follows. Etcd counts the old one as a watch that is
+// behind, and answers no request for progress, until it is asked to end it.
 func (x *session) unfollow(n notice) {
-	maps.DeleteFunc(x.watches, func(key string, id int64) bool {
-		if id == n.id {
+	for key, id := range x.watches {
+		if id != n.id {
+			continue
+		}
+		delete(x.watches, key)
+		if x.watch.end(id); x.ended[key] {
 			x.refuse(key, "etcd says "+registry.Quote(n.refused))
 		}
-		return id == n.id
-	})
+		x.ended[key] = true
+	}
+	x.follow()
 }
 
 // release applies the changes that are held, up to a revision that all watches have come to.

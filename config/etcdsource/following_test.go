@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -298,10 +299,19 @@ func followingSession(t *testing.T) (*session, <-chan registry.Update) {
 	out := make(chan registry.Update, 10)
 	x.Source = source
 	x.out, x.watches, x.refused = out, map[string]int64{leader: firstID}, make(map[string]bool)
-	for _, record := range [][2]string{{spec("pg"), electing(leader)}, {ends("pg"), called("m1", "m2")}} {
-		x.records.Put(records.Version{Key: []byte(record[0]), Value: []byte(record[1]), Created: 1, Revision: 1})
+	x.ended = make(map[string]bool)
+	for _, v := range theirs("m1", "m2") {
+		x.records.Put(v)
 	}
 	return x, out
+}
+
+// theirs are the records of such a session; its endpoints have these names.
+func theirs(names ...string) (all []records.Version) {
+	for _, record := range [][2]string{{spec("pg"), electing(leader)}, {ends("pg"), called(names...)}} {
+		all = append(all, records.Version{Key: []byte(record[0]), Value: []byte(record[1]), Created: 1, Revision: 1})
+	}
+	return all
 }
 
 // changed is a change of a key at a revision.
@@ -427,23 +437,105 @@ func TestAStreamWhoseTokenIsStaleEndsWhenAKeyIsToBeWatched(t *testing.T) {
 	}
 }
 
-func TestAKeyWhoseWatchEtcdEndsIsWatchedAgainWithTheNextResync(t *testing.T) {
+// Where a member is restored from a snapshot, etcd ends those watches that have been told of nothing since it compacted, which are those of quiet keys.
+func TestAKeyWhoseWatchIsCompactedIsListedAtOnce(t *testing.T) {
+	etcd := etcdtest.StartProcess(t)
+	c := etcd.Client(t)
+	put(t, c, spec("pg"), electing(leader), ends("pg"), called("m1", "m2", "m3"), leader, "m1")
+	m := newMiddleman(t, c)
+	cfg := mayFollow(m.url)
+	cfg.ProbePeriod = cfg.SyncPeriod // so that nothing comes of the end of a period
+	f := follow(t, cfg)
+	f.await(t, "pg:1 | pg=10.0.0.1:1")
+	compacted := false
+	m.hook(func(m *middleman) {
+		m.onEvents = func(resp *etcdserverpb.WatchResponse) bool {
+			if resp.WatchId >= firstID && len(resp.Events) > 0 && !compacted {
+				compacted, resp.Canceled, resp.CompactRevision, resp.Events = true, true, resp.Header.Revision, nil
+			}
+			return true
+		}
+	})
+	put(t, c, leader, "m2")
+	f.await(t, "pg:1 | pg=10.0.0.2:1")
+	put(t, c, leader, "m3") // the new watch tells of this, and etcd answers how far it has told, since the old one is ended
+	f.await(t, "pg:1 | pg=10.0.0.3:1")
+	if st := f.source.Status(); st.Sessions != 1 || st.Divergences != 0 {
+		t.Errorf("%d sessions, %d divergences; want the first session still, and none", st.Sessions, st.Divergences)
+	}
+}
+
+// asks takes the oldest request that waits to be sent.
+func asks(t *testing.T, x *session) *etcdserverpb.WatchRequest {
+	t.Helper()
+	select {
+	case req := <-x.watch.requests:
+		return req
+	default:
+		t.Fatal("etcd is asked for nothing")
+		return nil
+	}
+}
+
+func TestAKeyWhoseWatchEtcdEndsAgainBeforeItsListWaitsForTheNextResync(t *testing.T) {
 	x, out := followingSession(t)
-	for _, d := range []delivery{changed(leader, "m1", 7), tells(7), {at: time.Now(), notices: []notice{{ended: true, id: firstID, refused: "why"}}}} {
-		if err := x.receive(d); err != nil {
+	hears := func(n notice) {
+		t.Helper()
+		if err := x.receive(delivery{at: time.Now(), notices: []notice{n}}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if u := <-out; u.Revision != 7 || len(x.watches) != 0 || x.follow() {
-		t.Errorf("update of revision %d, watches %v; want revision 7 and none", u.Revision, x.watches)
+	if err := x.receive(changed(leader, "m1", 7)); err != nil {
+		t.Fatal(err)
 	}
-	clear(x.refused) // as a resync does
-	if !x.follow() || x.pendingKey != leader {
-		t.Errorf("the watch that is asked for is of %q", x.pendingKey)
+	hears(notice{answer: true, revision: 7})
+	asks(t, x) // for progress
+	if u := <-out; u.Revision != 7 {
+		t.Errorf("update of revision %d; want 7", u.Revision)
 	}
-	if err := x.receive(delivery{at: time.Now(), notices: []notice{{created: true, id: firstID + x.lastID}}}); err != nil || !x.mustList || x.watches[leader] != firstID+x.lastID {
-		t.Errorf("error %v, watches %v", err, x.watches)
+	ended := func() {
+		t.Helper()
+		id := x.watches[leader]
+		hears(notice{ended: true, id: id, refused: "why"})
+		if end := asks(t, x).GetCancelRequest(); end == nil || end.WatchId != id {
+			t.Errorf("etcd is asked %v; want it to end the watch %d, which it else counts as one that is behind", end, id)
+		}
 	}
+	begun := func() {
+		t.Helper()
+		if req := asks(t, x).GetCreateRequest(); x.pendingKey != leader || req == nil || string(req.Key) != leader {
+			t.Fatalf("the watch that is asked for is of %q: %v", x.pendingKey, req)
+		}
+		hears(notice{created: true, id: firstID + x.lastID})
+		if !x.mustList || x.watches[leader] != firstID+x.lastID {
+			t.Errorf("watches %v", x.watches)
+		}
+	}
+	list := func(revision int64) (l listing) {
+		l.revision = revision
+		l.list.Add(theirs("m1", "m2"))
+		return l
+	}
+	ended()
+	begun()
+	ended()
+	if len(x.watches) != 0 || x.pendingKey != "" || !x.refused[leader] {
+		t.Errorf("watches %v, one of %q is asked for; want none", x.watches, x.pendingKey)
+	}
+
+	if err := x.use(list(9)); err != nil { // the list that the new watch asked for
+		t.Fatal(err)
+	}
+	if x.follow() {
+		t.Error("the watch is asked for again before the next resync")
+	}
+	x.startResync()
+	<-x.lists.answers
+	x.lists.busy = false
+	if err := x.use(list(10)); err != nil {
+		t.Fatal(err)
+	}
+	begun()
 	x.pendingKey = leader
 	if err := x.unproven(); err == nil || !strings.Contains(err.Error(), "no watch of key \"/service/pg/leader\" was created") {
 		t.Errorf("a watch that is never created: %v", err)

@@ -72,7 +72,7 @@ func (s *Source) attend(ctx context.Context) (stood bool, err error) {
 		proof:  time.NewTimer(0),
 		probe:  probe{timer: time.NewTimer(s.cfg.ProbePeriod)},
 
-		following: following{watches: make(map[string]int64), refused: make(map[string]bool)},
+		following: following{watches: make(map[string]int64), refused: make(map[string]bool), ended: make(map[string]bool)},
 	}
 	defer func() {
 		cancel()
@@ -298,11 +298,11 @@ func (x *session) ask(revision int64, weak bool) {
 // watch goes on meanwhile, and what it says is remembered.
 func (x *session) startResync() {
 	x.touched = make(map[string]int64)
-	clear(x.refused)
 	if x.mustList {
 		x.ask(0, false) // as much as the new watches know, or more
 		return
 	}
+	clear(x.refused)
 	x.ask(x.heard, x.cfg.Weak)
 }
 
@@ -376,10 +376,12 @@ func (x *session) unproven() error {
 // use applies a list that is known to be of the same etcd as the watch.
 func (x *session) use(l listing) error {
 	x.unproved = nil
+	clear(x.ended)
 	if x.stood.IsZero() {
 		return x.begin(l)
 	}
 	x.finishResync(l)
+	x.follow() // a key whose watch has ended meanwhile
 	return nil
 }
 

@@ -46,7 +46,7 @@ func startWatch(ctx context.Context, cfg *dialer, fragments bool) *watch {
 	w := &watch{
 		inbox:    newInbox(),
 		over:     make(chan struct{}),
-		requests: make(chan *etcdserverpb.WatchRequest, 4),
+		requests: make(chan *etcdserverpb.WatchRequest, 4+maxHolderKeys), // the watches of all keys may have to end at once
 		gauge:    behind.New(behind.Limits{Revisions: cfg.BehindRevisions, Bytes: cfg.BehindBytes}, 3*cfg.ProbePeriod),
 		cancel:   cancel,
 	}
