@@ -171,7 +171,7 @@ var errManyBelow = fmt.Errorf("more than %d keys are below it", 2*maxHolderKeys)
 func (c *client) holders(ctx context.Context, l *listing, keys []string, more func()) error {
 	l.unread = make(map[string]error)
 	for _, key := range keys {
-		says, err := c.holder(ctx, key, l.revision, more)
+		says, err := c.holder(ctx, key, l, more)
 		switch {
 		case err == nil:
 			l.list.AddHolders(key, says)
@@ -184,13 +184,15 @@ func (c *client) holders(ctx context.Context, l *listing, keys []string, more fu
 	return nil
 }
 
-// holder returns what a key says, as of a revision. Pages are small: 16 of the largest values that etcd takes by default fit into a message.
-func (c *client) holder(ctx context.Context, key string, revision int64, more func()) (says []records.Holder, err error) {
-	req := &etcdserverpb.RangeRequest{Key: []byte(key), RangeEnd: rangeEnd(key), Revision: revision, Limit: 16}
+// holder returns what a key says, as of the revision of a list. Pages are small: 16 of the largest values that etcd takes by default fit into a message.
+func (c *client) holder(ctx context.Context, key string, of *listing, more func()) (says []records.Holder, err error) {
+	req := &etcdserverpb.RangeRequest{Key: []byte(key), RangeEnd: rangeEnd(key), Revision: of.revision, Limit: 16}
 	for {
 		resp, err := c.kv.Range(ctx, req, callOptions...)
 		if err != nil {
 			return nil, explain(ctx, err)
+		} else if err := of.sameCluster(resp.Header); err != nil {
+			return nil, err
 		}
 		more()
 		for _, kv := range resp.Kvs {

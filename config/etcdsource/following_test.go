@@ -288,6 +288,43 @@ func TestKeysAreNotFollowedThroughAGRPCProxy(t *testing.T) {
 	}
 }
 
+// The members that a source may ask can be of two clusters, by mistake.
+func TestTheKeysOfAListAreOfItsCluster(t *testing.T) {
+	etcd := etcdtest.StartProcess(t)
+	c := etcd.Client(t)
+	put(t, c, spec("pg"), electing(leader), ends("pg"), called("m1", "m2"), leader, "m1")
+	m := newMiddleman(t, c)
+	f := follow(t, mayFollow(m.url))
+	f.await(t, "pg:1 | pg=10.0.0.1:1")
+	lied := make(chan struct{}, 1)
+	m.hook(func(m *middleman) {
+		m.onRange = func(req *etcdserverpb.RangeRequest, ask answerer) (*etcdserverpb.RangeResponse, error) {
+			resp, err := ask(req)
+			if err == nil && string(req.Key) == leader {
+				resp.Header.ClusterId++
+				resp.Kvs = nil
+				wake(lied)
+			}
+			return resp, err
+		}
+	})
+	f.source.Resync()
+	<-lied
+	m.hook(func(m *middleman) { m.onRange = nil })
+	if st := f.resync(t); st.Resyncs != 1 || st.Divergences != 0 {
+		t.Errorf("%d resyncs, %d divergences; want one, as the other failed, and none", st.Resyncs, st.Divergences)
+	}
+	put(t, c, leader, "m2")
+	f.await(t, "pg:1 | pg=10.0.0.2:1")
+	for _, u := range f.past() {
+		for _, e := range u.Endpoints {
+			if e.Value.Of("").Len() != 1 {
+				t.Errorf("at revision %d the key elects %v", u.Revision, e.Value.Of(""))
+			}
+		}
+	}
+}
+
 // followingSession is a standing session that watches the key, and what it sends.
 func followingSession(t *testing.T) (*session, <-chan registry.Update) {
 	t.Helper()

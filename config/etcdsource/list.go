@@ -111,8 +111,8 @@ func (c *client) pages(ctx context.Context, req *etcdserverpb.RangeRequest, more
 		if first {
 			l.isOf(resp, req)
 			l.list = begin(int(min(max(l.count, 0), mostRoom)))
-		} else if resp.Header.GetClusterId() != l.cluster {
-			return l, remote.Because(WentBack, fmt.Errorf("one list was answered by two clusters, %x and %x", l.cluster, resp.Header.GetClusterId()))
+		} else if err := l.sameCluster(resp.Header); err != nil {
+			return l, err
 		}
 		if err := keys.addTo(&l.list, resp.Kvs); err != nil {
 			return l, err
@@ -132,6 +132,14 @@ func (l *listing) isOf(resp *etcdserverpb.RangeResponse, req *etcdserverpb.Range
 	if req.Revision != 0 {
 		l.revision = req.Revision // the header speaks of now, the keys of then
 	}
+}
+
+// sameCluster has every further part of a list come from the cluster of its first: the members that are asked may be of several, by mistake.
+func (l *listing) sameCluster(header *etcdserverpb.ResponseHeader) error {
+	if id := header.GetClusterId(); id != l.cluster {
+		return remote.Because(WentBack, fmt.Errorf("one list was answered by two clusters, %x and %x", l.cluster, id))
+	}
+	return nil
 }
 
 // A gathering is the keys of a list that have come so far.
