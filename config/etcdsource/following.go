@@ -64,8 +64,8 @@ func (x *session) follow() (waits bool) {
 		switch {
 		case i >= maxHolderKeys:
 			x.refuse(key, fmt.Sprintf("records name more than %d keys", maxHolderKeys))
-		case !x.watch.follow(key, firstID+x.lastID):
-			x.refuse(key, "too many requests wait")
+		case !x.watch.follow(key, firstID+x.lastID): // too many requests wait: with the next period
+			return false
 		default:
 			x.pendingKey = key
 			x.proof.Reset(x.cfg.RequestTimeout)

@@ -325,6 +325,20 @@ func TestTheKeysOfAListAreOfItsCluster(t *testing.T) {
 	}
 }
 
+func TestAKeyIsAskedForAgainWhenRequestsHaveRoom(t *testing.T) {
+	x, _ := followingSession(t)
+	clear(x.watches)
+	x.watch.requests = make(chan *etcdserverpb.WatchRequest, 1)
+	x.watch.end(firstID)
+	if x.follow() || x.pendingKey != "" || x.refused[leader] {
+		t.Errorf("the watch that is asked for is of %q, refused: %v; want none, since the requests have no room", x.pendingKey, x.refused)
+	}
+	asks(t, x)
+	if err := x.period(); err != nil || x.pendingKey != leader {
+		t.Errorf("error %v, a watch is asked for of %q", err, x.pendingKey)
+	}
+}
+
 // followingSession is a standing session that watches the key, and what it sends.
 func followingSession(t *testing.T) (*session, <-chan registry.Update) {
 	t.Helper()
