@@ -75,9 +75,13 @@ func (x *session) follow() (waits bool) {
 	return false
 }
 
-// refuse notes that a key is not watched. What it elected last stays, as while etcd is away. It is tried again with the next resync.
+// refuse notes that a key is not watched. What it elected last stays, as while etcd is away; if it was never read, it elects nobody. It is tried again
+// with the next resync.
 func (x *session) refuse(key, why string) {
 	x.refused[key] = true
+	if x.records.Refuse(key) && !x.stood.IsZero() {
+		x.send(x.ctx, false, time.Now())
+	}
 	if note, ok := x.refusals.Allow(key); ok {
 		glog.Errorf("key %s cannot be followed, so what it elected last stays: %s%s", registry.Quote(key), why, note)
 	}

@@ -339,6 +339,36 @@ func TestAKeyIsAskedForAgainWhenRequestsHaveRoom(t *testing.T) {
 	}
 }
 
+// A key that no list has told of elects nobody: what was in force before the service named it says nothing of the key.
+func TestAServiceWhoseKeyWasNeverReadHasNoEndpoints(t *testing.T) {
+	etcd := etcdtest.StartProcess(t)
+	c := withAuth(t, etcd)
+	put(t, c, spec("pg"), port(1), ends("pg"), called("m1", "m2"), leader, "m1")
+	f := follow(t, asProxy(mayFollow(etcd.URL())))
+	f.await(t, "pg:1 | pg=10.0.0.1:1,10.0.0.2:1")
+	put(t, c, spec("pg"), electing(leader))
+	f.await(t, "pg:1 | pg=")
+	f.awaitRevision(t, put(t, c, ends("pg"), called("m1")))
+	if got := f.text(); got != "pg:1 | pg=" {
+		t.Errorf("%s; want no endpoint", got)
+	}
+
+	// Once it has been read it elects, and what it elected last stays when it can be read no more.
+	if _, err := c.RoleGrantPermission(t.Context(), "reader", leader, "", clientv3.PermissionType(clientv3.PermRead)); err != nil {
+		t.Fatal(err)
+	}
+	f.resync(t)
+	f.await(t, "pg:1 | pg=10.0.0.1:1")
+	if _, err := c.RoleRevokePermission(t.Context(), "reader", leader, ""); err != nil {
+		t.Fatal(err)
+	}
+	f.resync(t)
+	f.awaitRevision(t, put(t, c, ends("pg"), called("m2", "m1")))
+	if got := f.text(); got != "pg:1 | pg=10.0.0.2:1" {
+		t.Errorf("%s; want the endpoint that is called m1", got)
+	}
+}
+
 // followingSession is a standing session that watches the key, and what it sends.
 func followingSession(t *testing.T) (*session, <-chan registry.Update) {
 	t.Helper()

@@ -26,6 +26,7 @@ type election struct {
 	key      string
 	services map[registry.Name]bool
 	known    bool
+	refused  bool // it could not be read before it was known
 	untold   bool // its changes were not told for a while, and no list is in since
 
 	holder  string // the name that the key has; "": none

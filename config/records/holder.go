@@ -15,7 +15,7 @@ import (
 
 // How keys outside the registry elect endpoints. A service names a key, or all keys below one that ends with a slash, which are those of a cluster of
 // Patroni: see cluster.go. Of the endpoints that the records of a service list, those are in force which they call by the value of its key. The source
-// watches the keys beside the registry. Until it has read them, what was in force before stays.
+// watches the keys beside the registry. Until it has read them, or says that it cannot, what was in force before stays.
 
 // HolderKeys returns the keys that services name, in their order. One that ends with a slash stands for all below it.
 func (s *State) HolderKeys() []string {
@@ -114,7 +114,11 @@ func (s *State) choose(name registry.Name, says content) content {
 		return says
 	}
 	now := s.endpoints[name]
-	if !e.known {
+	switch {
+	case e.known:
+	case e.refused && now != nil: // what was in force before says nothing of the key, and it may be long until that is read
+		return content{endpoints: &registry.Endpoints{Name: name}}
+	default:
 		return content{endpoints: now}
 	}
 	var is *registry.Endpoints
@@ -164,6 +168,17 @@ func (s *State) Untold(key string) {
 	if e := s.elections[key]; e != nil {
 		e.untold = true
 	}
+}
+
+// Refuse notes that a key cannot be read. If it never was, its services have no endpoints until it is; Refuse reports whether that is news.
+func (s *State) Refuse(key string) bool {
+	e := s.elections[key]
+	if e == nil || e.known || e.refused {
+		return false
+	}
+	e.refused = true
+	s.touch(e)
+	return true
 }
 
 // mergeHolders notes what a list says of a key and of those below it, as of its revision, but for keys that the watch has spoken of since. It reports
