@@ -469,7 +469,8 @@ func TestWhatIsHeldIsNotOvertakenWhenTheLastKeyIsFollowedNoMore(t *testing.T) {
 func TestWhatCameBeforeTheFirstListWaitsForOtherWatchesToo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x, out := followingSession(t)
-		x.stood, x.opening = time.Time{}, &opening{listing: listed(5)}
+		first := listed(5)
+		x.stood, x.opening, x.gap = time.Time{}, &first, new(gap)
 		if err := x.receive(changed(ends("pg"), called("m2", "m1"), 7)); err != nil {
 			t.Fatal(err)
 		}

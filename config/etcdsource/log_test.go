@@ -360,3 +360,46 @@ func TestTheLogOfABadRecordEndsWithItsMending(t *testing.T) {
 		`I key "/registry/services/specs/a" can be used again, since revision 7`,
 	)
 }
+
+func TestTheLogOfAnOutageNamesAKeyThatElectsAnother(t *testing.T) {
+	etcd := etcdtest.StartProcess(t)
+	c := etcd.Client(t)
+	put(t, c, spec("pg"), electing(leader), ends("pg"), called("m1", "m2"), leader, "m1")
+	link := etcdtest.NewLink(t, etcd.Addr())
+	f := follow(t, mayFollow("http://"+link.Addr()))
+	f.await(t, "pg:1 | pg=10.0.0.1:1")
+	log := logSince(t)
+	link.Down()
+	f.awaitStatus(t, "not connected", func(st config.Status) bool { return !st.Connected })
+	put(t, c, leader, "m2")
+	link.Up()
+	f.await(t, "pg:1 | pg=10.0.0.2:1")
+	f.stop()
+	if lines := log(); !strings.Contains(lines, `was 4; one key differs: "/service/pg/leader"`) {
+		t.Errorf("the log says:\n%s", lines)
+	}
+}
+
+// A session may end between its first list and the one that has the keys, and its Update is never sent.
+func TestTheLogOfAnOutageNamesWhatASessionFoundThatEndedBeforeItsUpdate(t *testing.T) {
+	log := logSince(t)
+	x, out := followingSession(t)
+	x.cluster, x.applied, x.watches, x.stood = 1, 5, make(map[string]int64), time.Time{}
+	x.log.Failed(int(Silent), "etcd unreachable", "a test has it so")
+	list := func(revision int64) (l listing) {
+		l.list.Add(theirs("m2", "m1"))
+		l.cluster, l.revision = 1, revision
+		return l
+	}
+	if err := x.begin(list(6)); err != nil || x.pendingKey != leader {
+		t.Fatalf("error %v, a watch is asked for of %q", err, x.pendingKey)
+	}
+	next, _ := followingSession(t)
+	next.Source, next.stood = x.Source, time.Time{}
+	if err := next.begin(list(8)); err != nil || len(out) != 1 {
+		t.Fatalf("error %v, %d updates; want one", err, len(out))
+	}
+	if lines := log(); !strings.Contains(lines, "read at revision 8, was 5; one key differs: \""+ends("pg")) {
+		t.Errorf("the log says:\n%s", lines)
+	}
+}

@@ -34,7 +34,7 @@ type session struct {
 	watched uint64         // the cluster id behind the watch; 0 when a proxy does not say
 	heard   int64          // everything up to this revision has been delivered, or was in the list
 	merged  int64          // the revision of the last list
-	opening *opening       // the first list, while it is not complete
+	opening *listing       // the first list, while it is not complete
 	held    events.Backlog // came before the first list, or waits for what other watches deliver
 	heldAt  time.Time      // when the oldest of them was received
 
@@ -385,11 +385,10 @@ func (x *session) use(l listing) error {
 	return nil
 }
 
-// An opening is the first list, and how it differs from what was known before.
-type opening struct {
-	listing
+// A gap is how first lists differ from what is in force. It outlives a session that ends before its Update.
+type gap struct {
 	first     bool  // nothing was known
-	from      int64 // the revision that was known
+	from      int64 // the revision that is in force
 	different records.Tally
 	loud      bool // a line about a setback was written
 }
@@ -397,18 +396,18 @@ type opening struct {
 // begin starts from the first list. It is the truth, empty or not (D9), whatever was known before. If its records name keys that are not watched, these
 // have to be watched first, and then another list shows what they hold.
 func (x *session) begin(l listing) error {
+	if x.gap == nil {
+		x.gap = &gap{first: x.cluster == 0, from: x.applied}
+	}
+	different, lost := x.records.Merge(l.list, l.revision, nil, x.applied)
+	x.gap.different.AddAll(different)
 	if x.opening == nil {
-		x.opening = &opening{first: x.cluster == 0, from: x.applied}
-		var lost records.Tally
-		x.opening.different, lost = x.records.Merge(l.list, l.revision, nil, x.applied)
-		var setback bool
-		if setback, x.opening.loud = x.setback(l, lost); setback {
+		setback, loud := x.setback(l, lost)
+		if x.gap.loud = x.gap.loud || loud; setback {
 			x.records.WentBack()
 		}
-	} else {
-		x.records.Merge(l.list, l.revision, nil, x.applied)
 	}
-	x.opening.listing = l
+	x.opening = &l
 	x.cluster, x.applied, x.merged = l.cluster, l.revision, l.revision
 	x.heard = max(x.heard, l.revision)
 	if x.follow() {
@@ -419,7 +418,7 @@ func (x *session) begin(l listing) error {
 
 // open puts the first list in force.
 func (x *session) open() error {
-	l := x.opening
+	l, gap := x.opening, x.gap
 	x.opening = nil
 	x.stood = time.Now()
 	x.next.Reset(backoff.Spread(x.cfg.SyncPeriod))
@@ -432,11 +431,12 @@ func (x *session) open() error {
 	if x.ctx.Err() != nil {
 		return x.ctx.Err() // it may not have been sent
 	}
+	x.gap = nil
 	switch {
-	case l.first, x.log.IsUseless():
+	case gap.first, x.log.IsUseless():
 		x.log.ReportRead(fmt.Sprintf("etcd read at revision %d", l.revision), "keys")
 	case away > 0:
-		x.recovered(away, told || l.loud, fmt.Sprintf("read at revision %d, was %d; %s", l.revision, l.from, l.different.Differ()))
+		x.recovered(away, told || gap.loud, fmt.Sprintf("read at revision %d, was %d; %s", l.revision, gap.from, gap.different.Differ()))
 	}
 	x.current(l.asked)
 	x.asked = time.Time{} // etcd drops requests that come before its watch is in step

@@ -29,6 +29,7 @@ type Source struct {
 	records *records.State
 	applied int64  // the revision that records are of: the last Update's
 	cluster uint64 // the etcd that they are of; 0 before the first list
+	gap     *gap   // what first lists have found since the last Update; nil: none came
 	lists   *reader
 	page    int64   // keys in a page of the next list
 	probes  *reader // apart from lists: one that hangs must not hold up the question why

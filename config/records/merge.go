@@ -2,6 +2,7 @@ package records
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"kubeproxy/registry"
@@ -109,6 +110,16 @@ func (t *Tally) Add(key string) {
 	if t.N++; len(t.few) < few {
 		t.few = append(t.few, key)
 	}
+}
+
+// AddAll counts the keys of another tally. One that both remember counts once.
+func (t *Tally) AddAll(more Tally) {
+	for _, key := range more.few {
+		if more.N--; !slices.Contains(t.few, key) {
+			t.Add(key)
+		}
+	}
+	t.N += more.N
 }
 
 // String gives the few, and how many more there are.
