@@ -140,7 +140,7 @@ func (x *session) release(upTo int64) error {
 	n, _ := slices.BinarySearchFunc(held, upTo, func(ev *mvccpb.Event, upTo int64) int { return cmp.Or(cmp.Compare(ev.Kv.ModRevision, upTo), -1) })
 	x.held, x.heldAt = events.Backlog{}, time.Time{}
 	if x.held.Add(held[n:]); n < len(held) {
-		x.heldAt = at
+		x.heldAt = time.Now() // they came since etcd was asked, and it has a period more to tell of the rest
 	}
 	return x.apply(held[:n], at)
 }
@@ -154,8 +154,11 @@ func (x *session) askAgain() {
 
 // overdue releases changes that have been held for a whole period: etcd does not say how far it has told, as while it is behind with one of the watches.
 func (x *session) overdue() error {
-	if len(x.held.Events) == 0 || time.Since(x.heldAt) < x.cfg.ProbePeriod {
+	late := func() bool { return len(x.held.Events) > 0 && time.Since(x.heldAt) >= x.cfg.ProbePeriod }
+	if !late() {
 		return nil
+	} else if err := x.receive(x.watch.inbox.take()); err != nil || !late() { // etcd may have said so meanwhile, or told of the rest
+		return err
 	}
 	return x.release(math.MaxInt64)
 }

@@ -444,6 +444,54 @@ func TestChangesWaitForWhatOtherWatchesHaveToTell(t *testing.T) {
 	hears(changed(spec("other"), strings.Repeat("x", events.MaxWaiting), 11), 11)
 }
 
+func TestWhatEtcdStillTellsOfIsNotOverdue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x, out := followingSession(t)
+		x.stood = time.Now()
+		start := time.Now()
+		hears := func(d delivery) {
+			t.Helper()
+			if err := x.receive(d); err != nil {
+				t.Fatal(err)
+			}
+		}
+		hears(changed(ends("pg"), called("m1", "m2"), 7))
+		time.Sleep(x.cfg.ProbePeriod - 1)
+		hears(changed(ends("pg"), called("m2", "m1"), 9))
+		hears(tells(8))
+		if len(out) != 1 || (<-out).Revision != 7 {
+			t.Fatal("what etcd has told of in full is not applied")
+		}
+
+		// Half of the transaction 9 is held, and etcd has answered in time.
+		time.Sleep(1)
+		if err := x.period(); err != nil || len(out) != 0 {
+			t.Fatalf("error %v, %d updates; want none before etcd has had a period to tell of the rest", err, len(out))
+		}
+		time.Sleep(x.cfg.ProbePeriod)
+		x.watch.inbox.add(changed(leader, "m2", 9)) // the other half has come, and nobody has looked
+		if err := x.period(); err != nil {
+			t.Fatal(err)
+		}
+		if len(out) != 1 {
+			t.Fatalf("%d updates; want one", len(out))
+		}
+		if u := <-out; u.Revision != 9 || u.Received.Sub(start) != x.cfg.ProbePeriod-1 {
+			t.Errorf("update of revision %d, received after %v; want revision 9, and when the first half came", u.Revision, u.Received.Sub(start))
+		} else if len(u.Endpoints) != 1 || u.Endpoints[0].Value.Of("").Len() != 1 {
+			t.Errorf("the update has %v; want both halves", u.Endpoints)
+		}
+
+		// An answer that has come, and that nobody has looked at, is in time.
+		hears(changed(ends("pg"), called("m1", "m2"), 11))
+		time.Sleep(x.cfg.ProbePeriod)
+		x.watch.inbox.add(tells(10))
+		if err := x.period(); err != nil || len(out) != 0 {
+			t.Errorf("error %v, %d updates; want none", err, len(out))
+		}
+	})
+}
+
 func TestWhatIsHeldIsNotOvertakenWhenTheLastKeyIsFollowedNoMore(t *testing.T) {
 	x, out := followingSession(t)
 	for _, d := range []delivery{changed(spec("pg"), port(9), 7), changed(ends("pg"), called("m1", "m2"), 8), tells(7)} {
