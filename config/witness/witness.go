@@ -221,12 +221,16 @@ func (s *Source) ask(ctx context.Context) {
 		asked[key] = true
 	}
 	for _, e := range st.Elections {
+		if !asked[e.Key] {
+			continue
+		}
+		delete(asked, e.Key) // clusters that ask come first. A key that a service follows by itself comes again, without TTL and API
 		ttl := e.TTL
 		if ttl <= 0 {
 			ttl = someTTL
 		}
 		switch d := s.doubts[e.Key]; {
-		case !asked[e.Key] || e.Holder == "":
+		case e.Holder == "":
 		case time.Since(st.Current) <= ttl: // etcd answers, though nothing has changed
 			if d != nil {
 				s.restore(ctx, e.Key, "etcd answers")

@@ -32,6 +32,7 @@ type etcd struct {
 	current time.Time
 	holder  string
 	others  []config.Election // before that of the test
+	behind  []config.Election // and after it
 	say     chan registry.Update
 }
 
@@ -52,7 +53,8 @@ func (e *etcd) Run(ctx context.Context, out chan<- registry.Update) error {
 func (e *etcd) Status() config.Status {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return config.Status{Current: e.current, Elections: append(slices.Clone(e.others), config.Election{Key: key, Holder: e.holder, API: "http://10.0.0.1:8008", TTL: 5 * time.Second})}
+	all := append(slices.Clone(e.others), config.Election{Key: key, Holder: e.holder, API: "http://10.0.0.1:8008", TTL: 5 * time.Second})
+	return config.Status{Current: e.current, Elections: append(all, e.behind...)}
 }
 
 // answers notes that etcd has answered now.
@@ -214,6 +216,19 @@ func TestEachPrimaryIsAskedHoweverManyAreShown(t *testing.T) {
 		if n := len(s.source.Status().Elections); n != config.MaxRejections {
 			t.Errorf("operators are shown %d elections; want %d at most", n, config.MaxRejections)
 		}
+	})
+}
+
+// TestAKeyThatAServiceFollowsByItselfDelaysNoQuestion: a service may name the leader's key with kube-proxy/holder-key. Then the key is among the elections
+// twice, the second time with nothing that is known of the cluster.
+func TestAKeyThatAServiceFollowsByItselfDelaysNoQuestion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := start(t)
+		s.behind = []config.Election{{Key: key, Holder: "m1"}}
+		s.set(errors.New("status 503"))
+		s.say <- registry.Update{Set: true, Services: []registry.Change[registry.Service]{service(name, true)}, Endpoints: []registry.Change[registry.Endpoints]{at(name, "10.0.0.1:1")}}
+		s.answers()
+		s.after(t, 8500*time.Millisecond, "", 3) // the ttl, and three answers
 	})
 }
 
