@@ -149,7 +149,7 @@ type ledger struct {
 	values map[string]string         // of keys that exist
 	good   map[string]map[string]any // of members: the last value that could be read
 	since  map[string]int64          // revisions of status and of those values
-	before []float64                 // what status said before, the newest first: a list may leave out any number
+	before float64                   // what status said before; 0: nothing
 	paused bool
 }
 
@@ -174,7 +174,7 @@ func (l *ledger) change(ev *clientv3.Event) {
 		return
 	}
 	if key == cluster+"status" {
-		l.before = append([]float64{l.optime()}, l.before...)
+		l.before = l.optime()
 		l.since[key] = ev.Kv.ModRevision
 	}
 	l.values[key] = value
@@ -193,13 +193,8 @@ func (l *ledger) optime() float64 {
 	return m["optime"]
 }
 
-// texts has what may be in force: first what the history says, and then what it says for one who has not seen the status before.
-func (l *ledger) texts() (all []string) {
-	for _, before := range l.before {
-		all = append(all, l.text(before))
-	}
-	return append(all, l.text(0))
-}
+// texts has what may be in force: first what the history says, and then what it says for one who has not seen the status before, as a list may leave it out.
+func (l *ledger) texts() []string { return []string{l.text(l.before), l.text(0)} }
 
 func (l *ledger) text(before float64) string {
 	leader := l.good[cluster+"members/"+l.values[cluster+"leader"]]
@@ -232,8 +227,7 @@ func addressOf(m map[string]any) string {
 // read has the ledger follow the cluster through what etcd has kept of its history, and gives what may be in force at each revision.
 func (l *ledger) read(t *testing.T, c *clientv3.Client, from, to int64) map[int64][]string {
 	t.Helper()
-	l.before = append([]float64{l.optime()}, l.before...) // of an era before, which a source may have seen
-	l.values, l.good, l.since, l.paused = make(map[string]string), make(map[string]map[string]any), make(map[string]int64), false
+	l.before, l.values, l.good, l.since, l.paused = 0, make(map[string]string), make(map[string]map[string]any), make(map[string]int64), false
 	want := make(map[int64][]string)
 	for resp := range c.Watch(t.Context(), cluster, clientv3.WithPrefix(), clientv3.WithRev(from)) {
 		if err := resp.Err(); err != nil {

@@ -36,7 +36,7 @@ func (s *State) setMember(e *election, h Holder) (different bool) {
 		}
 		was.created, was.seen = h.Created, h.Seen
 		var err error
-		if different, err = e.cluster.Put(key, []byte(h.Value), h.Seen); err != nil {
+		if different, err = e.cluster.Put(key, []byte(h.Value), h.Seen, h.Version); err != nil {
 			different = s.blame(e, was, h, err) || over
 		} else if was.bad != "" {
 			was.bad, different = "", true

@@ -18,6 +18,7 @@ type Holder struct {
 	Gone  bool // there is no such key
 
 	Created int64 // stands for one life of the key
+	Version int64 // how many times it was written in that life
 	Seen    int64 // the revision of its newest change, or of the list that had it
 }
 

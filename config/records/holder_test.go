@@ -166,3 +166,55 @@ func TestAKeyIsHeardByAllWhoFollowIt(t *testing.T) {
 		t.Errorf("in force: %q; want %q", got, want)
 	}
 }
+
+// TestAStatusThatAListSkippedIsNotTheOneBefore: after an outage the primary's position that was known may be any number of statuses old. A replica that has
+// received nothing since has no newer record, and would seem to be fit.
+func TestAStatusThatAListSkippedIsNotTheOneBefore(t *testing.T) {
+	const fit = "a:[10.0.0.2:5432]"
+	status := func(optime, created, version, seen int64) Holder {
+		return Holder{Key: "/service/pg/status", Value: fmt.Sprintf(`{"optime":%d}`, optime), Created: created, Version: version, Seen: seen}
+	}
+	for _, c := range []struct {
+		what string
+		next Holder
+		want string
+	}{
+		{"the next status", status(9000, 1, 3, 9), fit},
+		{"one that was written unseen", status(9000, 1, 4, 9), "a:"},
+		{"the first of another life", status(9000, 8, 1, 9), "a:"},
+		{"one of another life that looks like the next", status(9000, 8, 3, 9), "a:"},
+		{"a bad one", Holder{Key: "/service/pg/status", Value: "{", Created: 1, Version: 3, Seen: 9}, fit},
+	} {
+		for _, byWatch := range []bool{false, true} {
+			s := New(decode.Decoder{Patroni: "/service/"})
+			put(s, registry.SpecsPrefix+"a", 1, `{"kind":"Service","apiVersion":"v1","metadata":{"annotations":{"kube-proxy/patroni":"pg","kube-proxy/patroni-role":"replica",
+				"kube-proxy/patroni-lag":"1kB","kube-proxy/patroni-fallback":"none"}},"spec":{"ports":[{"port":1}]}}`)
+			s.HolderKeys()
+			merge := func(status Holder) {
+				l := s.NewList(1)
+				for _, e := range s.entries {
+					l.known = append(l.known, unchangedVersion{e, e.seen, e.leased, e.sum, e.good})
+				}
+				replica := `{"conn_url":"postgres://10.0.0.2:5432/","role":"replica","state":"running","xlog_location":5000}`
+				l.AddHolders("/service/pg/", []Holder{{Key: "/service/pg/members/m2", Value: replica, Created: 1, Version: 1, Seen: 3}, status})
+				s.Merge(l, status.Seen, nil, status.Seen)
+			}
+			merge(status(5000, 1, 2, 2))
+			if got := s.endpointsText(); got != fit {
+				t.Fatalf("in force: %q; want %q", got, fit)
+			}
+			if byWatch {
+				s.SetHolder(c.next)
+			} else {
+				merge(c.next)
+			}
+			if got := s.endpointsText(); got != c.want {
+				t.Errorf("%s, by the watch: %v: in force: %q; want %q", c.what, byWatch, got, c.want)
+			}
+			s.SetHolder(status(9100, c.next.Created, c.next.Version+1, 11)) // the one before it is 4000 bytes ahead of the record; if it was bad, it is not known
+			if got := s.endpointsText(); got != "a:" {
+				t.Errorf("%s, and one more: in force: %q; want nothing", c.what, got)
+			}
+		}
+	}
+}

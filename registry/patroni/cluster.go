@@ -27,7 +27,8 @@ type Cluster struct {
 	TTL    int    // of the leader's lease, in seconds; 0: not known
 
 	optime  position // the primary's position, as the key status says it
-	before  int64    // what that key said before; 0: not known
+	version int64    // of that value
+	before  int64    // what the version before it said; 0: not known
 	members map[string]member
 }
 
@@ -45,9 +46,9 @@ type member struct {
 	noBalance   bool
 }
 
-// Put notes the value that a key, which is given as it is below the scope, has since a revision, and reports whether that says anything new. After an
-// error nothing has changed.
-func (c *Cluster) Put(key string, value []byte, revision int64) (changed bool, err error) {
+// Put notes the value that a key, which is given as it is below the scope, has since a revision, and reports whether that says anything new. The key has
+// been written so many times since it was created: its version. After an error nothing has changed.
+func (c *Cluster) Put(key string, value []byte, revision, version int64) (changed bool, err error) {
 	if len(value) > MaxValue {
 		return false, fmt.Errorf("more than %d bytes", MaxValue)
 	}
@@ -69,7 +70,9 @@ func (c *Cluster) Put(key string, value []byte, revision int64) (changed bool, e
 		if c.optime = (position{status.Optime, revision}); c.optime == was.optime {
 			return false, nil
 		}
-		c.before = was.optime.at
+		if c.version, c.before = version, 0; version == was.version+1 { // else it was written unseen: the one before is not known
+			c.before = was.optime.at
+		}
 		return true, nil
 	case key == "config":
 		var config struct {
@@ -115,7 +118,7 @@ func (c *Cluster) Delete(key string) (changed bool) {
 	case key == LeaderKey:
 		changed, c.Leader = c.Leader != "", ""
 	case key == "status":
-		changed, c.optime, c.before = c.optime != position{}, position{}, 0
+		changed, c.optime, c.version, c.before = c.optime != position{}, position{}, 0, 0
 	case key == "config":
 		changed, c.TTL, c.Paused = c.TTL != 0 || c.Paused, 0, false
 	}

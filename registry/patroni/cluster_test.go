@@ -24,7 +24,7 @@ func dumped(t *testing.T, name string) *Cluster {
 	}
 	c := new(Cluster)
 	for _, r := range dump.Records {
-		if _, err := c.Put(strings.TrimPrefix(r.Key, prefix), []byte(r.Value), 1); err != nil {
+		if _, err := c.Put(strings.TrimPrefix(r.Key, prefix), []byte(r.Value), 1, 1); err != nil {
 			t.Errorf("%s: %v", r.Key, err)
 		}
 	}
@@ -96,7 +96,7 @@ func TestThePrimaryFollowsTheKeyAloneThroughCapturedEvents(t *testing.T) {
 			if event.Type == "DELETE" {
 				c.Delete(key)
 				event.Value = ""
-			} else if _, err := c.Put(key, []byte(event.Value), 1); err != nil {
+			} else if _, err := c.Put(key, []byte(event.Value), 1, 1); err != nil {
 				t.Errorf("%s: %v", event.Key, err)
 			}
 			if key == "leader" {
@@ -137,7 +137,7 @@ func TestAReplicaIsFit(t *testing.T) {
 	} {
 		cluster := new(Cluster)
 		for _, kv := range [][2]string{{"leader", c.leader}, {"status", c.status}, {"members/m1", `{"conn_url":"postgres://p/","state":"running","role":"master"}`}, {"members/m2", c.member}} {
-			if _, err := cluster.Put(kv[0], []byte(kv[1]), 1); err != nil {
+			if _, err := cluster.Put(kv[0], []byte(kv[1]), 1, 1); err != nil {
 				t.Error(err)
 			}
 		}
@@ -152,6 +152,7 @@ func TestABurstMakesNoReplicaSeemToBeBehindBeforeItsNextRecord(t *testing.T) {
 	terms := alone
 	terms.Lag = 100
 	c := new(Cluster)
+	var statuses int64
 	for i, step := range []struct{ key, value, want string }{
 		{"leader", "m1", " | "},
 		{"members/m2", "1000", " | m2: its lag is not known"},
@@ -172,8 +173,9 @@ func TestABurstMakesNoReplicaSeemToBeBehindBeforeItsNextRecord(t *testing.T) {
 			value = `{"conn_url":"postgres://h:1/","state":"running","role":"replica","xlog_location":` + value + `}`
 		case step.key == "status":
 			value = `{"optime":` + value + `}`
+			statuses++
 		}
-		if _, err := c.Put(step.key, []byte(value), int64(i+1)); err != nil {
+		if _, err := c.Put(step.key, []byte(value), int64(i+1), statuses); err != nil {
 			t.Fatal(err)
 		}
 		if got := says(c, terms); got != step.want {
@@ -190,10 +192,10 @@ func TestWhatCannotBeReadChangesNothing(t *testing.T) {
 		"members/m1": `{"conn_url":"postgres://u:secret@[fd00::1]:5433/db","api_url":"http://[fd00::1]:8008/patroni"}`,
 	}
 	for key, value := range good {
-		if changed, err := c.Put(key, []byte(value), 1); !changed || err != nil {
+		if changed, err := c.Put(key, []byte(value), 1, 1); !changed || err != nil {
 			t.Fatalf("%s: changed %v, error %v", key, changed, err)
 		}
-		if changed, err := c.Put(key, []byte(value), 1); changed || err != nil {
+		if changed, err := c.Put(key, []byte(value), 1, 1); changed || err != nil {
 			t.Errorf("%s again: changed %v, error %v", key, changed, err)
 		}
 	}
@@ -214,7 +216,7 @@ func TestWhatCannotBeReadChangesNothing(t *testing.T) {
 		{"members/m1", strings.Repeat(" ", MaxValue+1), "more than 65536 bytes"},
 		{"members/", `{"conn_url":"postgres://h/"}`, "a name of no or more than 253 bytes"},
 	} {
-		changed, err := c.Put(bad.key, []byte(bad.value), 2)
+		changed, err := c.Put(bad.key, []byte(bad.value), 2, 2)
 		if changed || err == nil || !strings.Contains(err.Error(), bad.err) || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%s=%.60s: changed %v, error %v; want %q", bad.key, bad.value, changed, err, bad.err)
 		}
@@ -230,7 +232,7 @@ func TestWhatCannotBeReadChangesNothing(t *testing.T) {
 	if got := says(c, primary); got != " | " || c.TTL != 0 || c.Paused {
 		t.Errorf("after all was deleted: %s", got)
 	}
-	if changed, err := c.Put("history", []byte("["), 1); changed || err != nil {
+	if changed, err := c.Put("history", []byte("["), 1, 1); changed || err != nil {
 		t.Errorf("a key that means nothing: changed %v, error %v", changed, err)
 	}
 }
@@ -238,11 +240,11 @@ func TestWhatCannotBeReadChangesNothing(t *testing.T) {
 func TestAClusterHasAThousandMembersAtMost(t *testing.T) {
 	c := new(Cluster)
 	for i := range maxMembers {
-		if _, err := c.Put("members/"+strings.Repeat("m", i%250+1)+string(rune('a'+i/250)), []byte(`{"conn_url":"postgres://h/"}`), 1); err != nil {
+		if _, err := c.Put("members/"+strings.Repeat("m", i%250+1)+string(rune('a'+i/250)), []byte(`{"conn_url":"postgres://h/"}`), 1, 1); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := c.Put("members/one-more", []byte(`{"conn_url":"postgres://h/"}`), 1); err == nil || len(c.members) != maxMembers {
+	if _, err := c.Put("members/one-more", []byte(`{"conn_url":"postgres://h/"}`), 1, 1); err == nil || len(c.members) != maxMembers {
 		t.Errorf("error %v, %d members", err, len(c.members))
 	}
 }

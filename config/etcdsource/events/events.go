@@ -122,7 +122,7 @@ func (b *Backlog) Add(more []*mvccpb.Event) {
 // HolderOf returns what a change of a key outside the registry says.
 func HolderOf(ev *mvccpb.Event) records.Holder {
 	value := ev.Kv.Value[:min(len(ev.Kv.Value), patroni.MaxValue+1)] // or it is too long whatever follows
-	return records.Holder{Key: string(ev.Kv.Key), Value: strings.TrimSpace(string(value)), Gone: ev.Type == mvccpb.Event_DELETE, Created: ev.Kv.CreateRevision, Seen: ev.Kv.ModRevision}
+	return records.Holder{Key: string(ev.Kv.Key), Value: strings.TrimSpace(string(value)), Gone: ev.Type == mvccpb.Event_DELETE, Created: ev.Kv.CreateRevision, Version: ev.Kv.Version, Seen: ev.Kv.ModRevision}
 }
 
 // VersionOf gives a key-value as records take it: nothing is copied.
