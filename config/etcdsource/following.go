@@ -2,8 +2,6 @@ package etcdsource
 
 import (
 	"cmp"
-	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -12,13 +10,10 @@ import (
 	"time"
 
 	"github.com/golang/glog"
-	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
-	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"kubeproxy/config/etcdsource/events"
-	"kubeproxy/config/records"
 	"kubeproxy/config/remote"
 	"kubeproxy/registry"
 )
@@ -41,9 +36,6 @@ type following struct {
 
 // firstID is the least id of a watch of one key. Etcd numbers from 0 the watches for which no id is given.
 const firstID = 1 << 32
-
-// maxHolderKeys bounds how many keys records may name.
-const maxHolderKeys = 1000
 
 // follow has the next key watched that records name, and ends watches of keys that they name no more. It reports whether a watch is under way: then
 // a list is to come. While a list or a challenge is under way it does nothing: a challenge is answered as it is.
@@ -154,64 +146,10 @@ func (x *session) askAgain() {
 
 // overdue releases changes that have been held for a whole period: etcd does not say how far it has told, as while it is behind with one of the watches.
 func (x *session) overdue() error {
-	late := func() bool { return len(x.held.Events) > 0 && time.Since(x.heldAt) >= x.cfg.ProbePeriod }
-	if !late() {
+	if len(x.held.Events) == 0 || time.Since(x.heldAt) < x.cfg.ProbePeriod || !x.watch.inbox.empty() { // the rest may have come
 		return nil
-	} else if err := x.receive(x.watch.inbox.take()); err != nil || !late() { // etcd may have said so meanwhile, or told of the rest
-		return err
 	}
 	return x.release(math.MaxInt64)
-}
-
-// rangeEnd ends the range of a key, and of all keys below it if it ends with a slash.
-func rangeEnd(key string) []byte {
-	if !strings.HasSuffix(key, "/") {
-		return nil
-	}
-	return []byte(clientv3.GetPrefixRangeEnd(key))
-}
-
-// errManyBelow is why a key is not read that ends with a slash.
-var errManyBelow = fmt.Errorf("more than %d keys are below it", 2*maxHolderKeys)
-
-// holders adds to a list what keys say, as of its revision. A key that cannot be read, as others can, is noted.
-func (c *client) holders(ctx context.Context, l *listing, keys []string, more func()) error {
-	l.unread = make(map[string]error)
-	for _, key := range keys {
-		says, err := c.holder(ctx, key, l, more)
-		switch {
-		case err == nil:
-			l.list.AddHolders(key, says)
-		case errors.Is(err, rpctypes.ErrPermissionDenied), isTooLarge(err), errors.Is(err, errManyBelow):
-			l.unread[key] = err
-		default:
-			return err
-		}
-	}
-	return nil
-}
-
-// holder returns what a key says, as of the revision of a list. Pages are small: 16 of the largest values that etcd takes by default fit into a message.
-func (c *client) holder(ctx context.Context, key string, of *listing, more func()) (says []records.Holder, err error) {
-	req := &etcdserverpb.RangeRequest{Key: []byte(key), RangeEnd: rangeEnd(key), Revision: of.revision, Limit: 16}
-	for {
-		resp, err := c.kv.Range(ctx, req, callOptions...)
-		if err != nil {
-			return nil, explain(ctx, err)
-		} else if err := of.sameCluster(resp.Header); err != nil {
-			return nil, err
-		}
-		more()
-		for _, kv := range resp.Kvs {
-			says = append(says, events.HolderOf(&mvccpb.Event{Kv: kv}))
-			req.Key = append(kv.Key, 0) // the next key after it
-		}
-		if !resp.More || len(resp.Kvs) == 0 {
-			return says, nil
-		} else if len(says) >= 2*maxHolderKeys {
-			return nil, errManyBelow
-		}
-	}
 }
 
 // unread ends the watches of keys that a list could not read: a change alone would not tell what they say.

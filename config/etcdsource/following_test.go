@@ -470,9 +470,11 @@ func TestWhatEtcdStillTellsOfIsNotOverdue(t *testing.T) {
 		}
 		time.Sleep(x.cfg.ProbePeriod)
 		x.watch.inbox.add(changed(leader, "m2", 9)) // the other half has come, and nobody has looked
-		if err := x.period(); err != nil {
-			t.Fatal(err)
+		if err := x.period(); err != nil || len(out) != 0 {
+			t.Fatalf("error %v, %d updates; want none while the rest waits", err, len(out))
 		}
+		hears(x.watch.inbox.take())
+		hears(tells(9))
 		if len(out) != 1 {
 			t.Fatalf("%d updates; want one", len(out))
 		}

@@ -142,6 +142,60 @@ func (l *listing) sameCluster(header *etcdserverpb.ResponseHeader) error {
 	return nil
 }
 
+// maxHolderKeys bounds how many keys records may name.
+const maxHolderKeys = 1000
+
+// rangeEnd ends the range of a key, and of all keys below it if it ends with a slash.
+func rangeEnd(key string) []byte {
+	if !strings.HasSuffix(key, "/") {
+		return nil
+	}
+	return []byte(clientv3.GetPrefixRangeEnd(key))
+}
+
+// errManyBelow is why a key is not read that ends with a slash.
+var errManyBelow = fmt.Errorf("more than %d keys are below it", 2*maxHolderKeys)
+
+// holders adds to a list what keys say, as of its revision. A key that cannot be read, as others can, is noted.
+func (c *client) holders(ctx context.Context, l *listing, keys []string, more func()) error {
+	l.unread = make(map[string]error)
+	for _, key := range keys {
+		says, err := c.holder(ctx, key, l, more)
+		switch {
+		case err == nil:
+			l.list.AddHolders(key, says)
+		case errors.Is(err, rpctypes.ErrPermissionDenied), isTooLarge(err), errors.Is(err, errManyBelow):
+			l.unread[key] = err
+		default:
+			return err
+		}
+	}
+	return nil
+}
+
+// holder returns what a key says, as of the revision of a list. Pages are small: 16 of the largest values that etcd takes by default fit into a message.
+func (c *client) holder(ctx context.Context, key string, of *listing, more func()) (says []records.Holder, err error) {
+	req := &etcdserverpb.RangeRequest{Key: []byte(key), RangeEnd: rangeEnd(key), Revision: of.revision, Limit: 16}
+	for {
+		resp, err := c.kv.Range(ctx, req, callOptions...)
+		if err != nil {
+			return nil, explain(ctx, err)
+		} else if err := of.sameCluster(resp.Header); err != nil {
+			return nil, err
+		}
+		more()
+		for _, kv := range resp.Kvs {
+			says = append(says, events.HolderOf(&mvccpb.Event{Kv: kv}))
+			req.Key = append(kv.Key, 0) // the next key after it
+		}
+		if !resp.More || len(resp.Kvs) == 0 {
+			return says, nil
+		} else if len(says) >= 2*maxHolderKeys {
+			return nil, errManyBelow
+		}
+	}
+}
+
 // A gathering is the keys of a list that have come so far.
 type gathering struct {
 	last []byte // key

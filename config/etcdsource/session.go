@@ -17,7 +17,6 @@ import (
 
 	"kubeproxy/config"
 	"kubeproxy/config/etcdsource/events"
-	"kubeproxy/config/records"
 	"kubeproxy/config/remote"
 	"kubeproxy/internal/backoff"
 	"kubeproxy/registry"
@@ -383,14 +382,6 @@ func (x *session) use(l listing) error {
 	x.finishResync(l)
 	x.follow() // a key whose watch has ended meanwhile
 	return nil
-}
-
-// A gap is how first lists differ from what is in force. It outlives a session that ends before its Update.
-type gap struct {
-	first     bool  // nothing was known
-	from      int64 // the revision that is in force
-	different records.Tally
-	loud      bool // a line about a setback was written
 }
 
 // begin starts from the first list. It is the truth, empty or not (D9), whatever was known before. If its records name keys that are not watched, these

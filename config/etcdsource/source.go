@@ -41,6 +41,14 @@ type Source struct {
 	refusals       *lograte.Limiter[string]   // lines about keys that cannot be followed
 }
 
+// A gap is how first lists differ from what is in force. It outlives a session that ends before its Update.
+type gap struct {
+	first     bool  // nothing was known
+	from      int64 // the revision that is in force
+	different records.Tally
+	loud      bool // a line about a setback was written
+}
+
 // New checks cfg and returns a source that does nothing yet.
 func New(cfg Config) (*Source, error) {
 	cfg, err := cfg.Complete()
