@@ -188,7 +188,7 @@ func (c *client) holder(ctx context.Context, key string, of *listing, more func(
 			says = append(says, events.HolderOf(&mvccpb.Event{Kv: kv}))
 			req.Key = append(kv.Key, 0) // the next key after it
 		}
-		if !resp.More || len(resp.Kvs) == 0 {
+		if len(resp.Kvs) == 0 || !resp.More {
 			return says, nil
 		} else if len(says) >= 2*maxHolderKeys {
 			return nil, errManyBelow
