@@ -31,6 +31,7 @@ type following struct {
 	lastID     int64
 	refused    map[string]bool // keys that are not watched, though records name them
 	ended      map[string]bool // keys whose watch etcd has ended, and no list is in since
+	patient    bool            // what is held was overdue once, and waits for what the inbox had then
 	mustList   bool            // a watch has come to stand, and no list is in that was asked for since: it has to be the newest
 }
 
@@ -130,7 +131,7 @@ func (x *session) release(upTo int64) error {
 	held, at := x.held.Events, x.heldAt
 	slices.SortStableFunc(held, func(a, b *mvccpb.Event) int { return int(a.Kv.ModRevision - b.Kv.ModRevision) })
 	n, _ := slices.BinarySearchFunc(held, upTo, func(ev *mvccpb.Event, upTo int64) int { return cmp.Or(cmp.Compare(ev.Kv.ModRevision, upTo), -1) })
-	x.held, x.heldAt = events.Backlog{}, time.Time{}
+	x.held, x.heldAt, x.patient = events.Backlog{}, time.Time{}, false
 	if x.held.Add(held[n:]); n < len(held) {
 		x.heldAt = time.Now() // they came since etcd was asked, and it has a period more to tell of the rest
 	}
@@ -145,11 +146,16 @@ func (x *session) askAgain() {
 }
 
 // overdue releases changes that have been held for a whole period: etcd does not say how far it has told, as while it is behind with one of the watches.
+// Where more waits in the inbox, the rest of them may be there: they have one period more.
 func (x *session) overdue() error {
-	if len(x.held.Events) == 0 || time.Since(x.heldAt) < x.cfg.ProbePeriod || !x.watch.inbox.empty() { // the rest may have come
-		return nil
+	switch {
+	case len(x.held.Events) == 0 || time.Since(x.heldAt) < x.cfg.ProbePeriod:
+	case !x.patient && !x.watch.inbox.empty():
+		x.patient = true
+	default:
+		return x.release(math.MaxInt64)
 	}
-	return x.release(math.MaxInt64)
+	return nil
 }
 
 // unread ends the watches of keys that a list could not read: a change alone would not tell what they say.

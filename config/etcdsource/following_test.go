@@ -491,6 +491,12 @@ func TestWhatEtcdStillTellsOfIsNotOverdue(t *testing.T) {
 		if err := x.period(); err != nil || len(out) != 0 {
 			t.Errorf("error %v, %d updates; want none", err, len(out))
 		}
+
+		// Of an etcd that tells of ever more, and never how far, a period more is waited for.
+		time.Sleep(x.cfg.ProbePeriod)
+		if err := x.period(); err != nil || len(out) != 1 {
+			t.Errorf("error %v, %d updates; want one though something waits again", err, len(out))
+		}
 	})
 }
 
