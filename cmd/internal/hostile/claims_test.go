@@ -25,7 +25,13 @@ func TestAServiceWithEveryLocalPort(t *testing.T) {
 			time.Sleep(settled)
 		}
 	}
-	s.innocent = func(*testing.T) func() { return s.writes(true, write("modest", headless)) }
+	s.innocent = func(t *testing.T) func() {
+		s.writes(true, write("modest", headless))
+		return func() { // or its memory would count for the attack
+			s.remove(t, "modest")
+			s.unlist(t, "modest")
+		}
+	}
 	r := s.withstands(t, fmt.Sprintf("a service with %d ports, the whole range of local ports", n), portsMemory, func(t *testing.T, atProxy bool) func() {
 		return s.writes(atProxy, write("greedy", claiming))
 	})

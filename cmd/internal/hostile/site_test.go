@@ -140,6 +140,14 @@ func (s *site) remove(t *testing.T, name string, options ...clientv3.OpOption) {
 	}
 }
 
+// unlist deletes the endpoints of a service.
+func (s *site) unlist(t *testing.T, name string) {
+	t.Helper()
+	if _, err := s.kv.Delete(t.Context(), s.place(registry.EndpointsPrefix+name)); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func whole(t *testing.T, digits string) int {
 	t.Helper()
 	n, err := strconv.Atoi(digits)
