@@ -62,7 +62,8 @@ CHAOS     ?= $(if $(MEMBERS),-members=$(MEMBERS)) $(if $(DURATION),-duration=$(D
              $(if $(ONLY),-only=$(ONLY)) $(if $(BREAKAGE),-breakage=$(BREAKAGE)) $(if $(SOAK),-soak=$(SOAK))
 
 # PLATFORMS: what make platforms compiles, GOOS/GOARCH. Systems other than Linux have the portable engine only. js/wasm has no kube-proxy: there it
-# is the packages registry, config and proxy.
+# is the packages registry, config and proxy. SCHOOLS: those that the school is compiled for, with an etcd.
+SCHOOLS   ?= linux/amd64 darwin/arm64
 PLATFORMS ?= linux/amd64 linux/arm64 linux/386 linux/arm linux/riscv64 darwin/arm64 freebsd/amd64 windows/amd64 js/wasm
 
 # WHEN: every time in what make dist builds. OUT, ARCHES: where to and for what.
@@ -84,7 +85,7 @@ build: ## build bin/kube-proxy and bin/playground
 platforms: ## compile kube-proxy for each of PLATFORMS: those that are supported
 	@for p in $(PLATFORMS); do echo "$$p"; export GOOS=$${p%/*} GOARCH=$${p#*/}; \
 	case $$p in js/*) go build -trimpath ./registry/... ./config ./proxy ./proxy/portable ./scripts/page;; *) go build -o /dev/null ./cmd/kube-proxy;; esac || exit 1; done
-	@for p in linux/amd64 darwin/arm64; do echo "$$p, the school"; GOOS=$${p%/*} GOARCH=$${p#*/} go build -o /dev/null ./scripts/school || exit 1; done
+	@for p in $(SCHOOLS); do echo "$$p, the school"; GOOS=$${p%/*} GOARCH=$${p#*/} go build -o /dev/null ./scripts/school || exit 1; done
 
 run: ## the classroom: etcd, a few backends and the proxy in one process
 	go build -o bin/ ./cmd/playground && exec bin/playground
