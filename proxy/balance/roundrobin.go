@@ -100,7 +100,7 @@ func (lb *LoadBalancerRR) LetGo() {
 }
 
 func (lb *LoadBalancerRR) letGoLocked() {
-	for _, r := range lb.leaving {
+	for _, r := range slices.Backward(lb.leaving) { // those of a service are in order: the last one goes without another that moves up
 		r.Replace(registry.PortAddrs{}, "")
 		lb.forgetUnusedLocked(r)
 	}
