@@ -184,7 +184,7 @@ func (s *spokesman) awaits(t *testing.T, pid, since int, want string) {
 }
 
 // TestAPredecessorThatDrainsDoesNotSayThatItGoesOn, whatever becomes of its successor: the service manager would show the status of a process
-// that serves nobody new.
+// that accepts no new clients.
 func TestAPredecessorThatDrainsDoesNotSayThatItGoesOn(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)

@@ -311,7 +311,7 @@ func TestASuccessorTakesOverDuringTheGrace(t *testing.T) {
 	path := takeoverPath(t)
 	first := s.serve(t, "-takeover="+path, "-stop_grace=1h")
 	proxytest.Eventually(t, func() bool { return exists(path) }, "%s is there", path)
-	hears.awaits(t, first.Pid(), 0, "READY=1") // ports open a moment before that, and who has served nobody has no grace
+	hears.awaits(t, first.Pid(), 0, "READY=1") // ports open a moment earlier, and a process that is not ready stops without the grace
 	leave := s.attend(t, "")
 	c := s.talk(t)
 	first.Signal(t, syscall.SIGTERM)

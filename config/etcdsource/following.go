@@ -76,7 +76,7 @@ func (x *session) refuse(key, why string) {
 		x.send(x.ctx, false, time.Now())
 	}
 	if note, ok := x.refusals.Allow(key); ok {
-		glog.Errorf("key %s cannot be followed, so what it elected last stays, or nobody if it was never read: %s%s", registry.Quote(key), why, note)
+		glog.Errorf("key %s cannot be followed, so the endpoints that it elected last stay (none if it was never read): %s%s", registry.Quote(key), why, note)
 	}
 }
 

@@ -199,7 +199,7 @@ func TestARecordThatChangesHandsWhileItIsWithdrawnIsNotDeleted(t *testing.T) {
 	}
 }
 
-// No registrar keeps a record without a lease, so it never expires: whoever is registered under its key has to keep it true, and delete it.
+// A record without a lease never expires, and no registrar renews it. So the registrar of its instance corrects and deletes it.
 func TestARecordThatNoRegistrarKeepsIsKeptTrueDrainedAndDeleted(t *testing.T) {
 	w := newWorld(t)
 	for _, owner := range []string{"", "earlier"} {
@@ -216,7 +216,7 @@ func TestARecordThatNoRegistrarKeepsIsKeptTrueDrainedAndDeleted(t *testing.T) {
 			in.checked(result{err: errors.New("it does not answer")})
 			w.reconcile(in, true)
 			if r := w.now(in.key); r == nil || r.now != failing || r.lease == 0 {
-				t.Errorf("the record is %+v after a check that fails; want one that is for nobody and has a lease", r)
+				t.Errorf("the record is %+v after a check that fails; want one that is not ready, with a lease", r)
 			}
 			putBack()
 			in.checked(result{})

@@ -94,7 +94,8 @@ func (u *Upgrade) Failure() (time.Time, error) {
 
 func (u *Upgrade) fail(err error) { u.last.Store(&failure{time.Now(), err}) }
 
-// Run starts a successor at each signal, until ctx ends, as it has to once a successor serves: this process does not go on then. The first state is in force once inForce is closed. An error ends this process.
+// Run starts a successor at each signal, until ctx ends. The caller ends ctx once a successor serves, for then this process does not go on. The first
+// state is in force once inForce is closed. An error ends this process.
 func (u *Upgrade) Run(ctx context.Context, inForce <-chan struct{}, m Manager) error {
 	defer signal.Ignore(syscall.SIGUSR2)
 	var next successor
