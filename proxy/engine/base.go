@@ -41,6 +41,7 @@ type Base struct {
 // proxy, which no endpoint may be.
 func (c *Base) Init(cfg Config, own *admit.OwnPorts) {
 	c.Cfg = cfg
+	sockopt.PrepareDescriptors()
 	c.Resolver = admit.NewResolver(own)
 	c.Resolver.Allowed = cfg.AllowedEndpoints
 	c.Budget = admit.NewBudget(sockopt.DescriptorLimit())
