@@ -159,7 +159,7 @@ func TestTheStatusOfManyEndpointsIsShortenedOnRequest(t *testing.T) {
 	if len(first) != 10 || n != 200 || next < 0 || next >= n || first[3].Addr != addr(3) {
 		t.Errorf("of 200 endpoints %d are shown, of %d, next %d: %v", len(first), n, next, first)
 	}
-	if s := lb.RotationStatus(); len(s) != 1 || s[0].Endpoints != 200 || s[0].Failing != 0 {
+	if s := slices.Collect(lb.RotationStatus()); len(s) != 1 || s[0].Endpoints != 200 || s[0].Failing != 0 {
 		t.Errorf("the status of 200 endpoints that no client has come to is %v", s)
 	}
 	if first, n, _ := lb.EndpointsOf(registry.PortKey{}, 10); len(first) != 0 || n != 0 {

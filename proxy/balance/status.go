@@ -2,6 +2,7 @@ package balance
 
 import (
 	"cmp"
+	"iter"
 	"slices"
 
 	"kubeproxy/proxy/balance/rotation"
@@ -31,15 +32,26 @@ func (lb *LoadBalancerRR) StatusOf(service registry.Name) []rotation.EndpointSta
 	return lb.status(func(r *rotation.Rotation) bool { return r.Key.Name == service })
 }
 
-// RotationStatus tells how things stand with each rotation, in no order. It costs little, for most rotations have had no
-// client at this node.
-func (lb *LoadBalancerRR) RotationStatus() []rotation.Status {
+// RotationStatus yields how things stand with each rotation there is at the call, in no order. It costs little, for most rotations have had
+// no client at this node. One at a time: services may list tens of thousands of ports.
+func (lb *LoadBalancerRR) RotationStatus() iter.Seq[rotation.Status] {
 	rotations := lb.list()
-	all := make([]rotation.Status, len(rotations))
-	for i, r := range rotations {
-		all[i] = r.Status()
+	return func(yield func(rotation.Status) bool) {
+		for _, r := range rotations {
+			if !yield(r.Status()) {
+				return
+			}
+		}
 	}
-	return all
+}
+
+// StatusOfPort tells how things stand with the rotation of one port of a service, and whether there is one.
+func (lb *LoadBalancerRR) StatusOfPort(key registry.PortKey) (s rotation.Status, ok bool) {
+	r := lb.find(key)
+	if r == nil {
+		return s, false
+	}
+	return r.Status(), true
 }
 
 // OnNode counts the endpoints on the node that new clients of a service can be given: those of the port that has most. Ports whose clients are

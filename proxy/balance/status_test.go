@@ -2,6 +2,7 @@ package balance
 
 import (
 	"math"
+	"slices"
 	"sync"
 	"testing"
 
@@ -71,7 +72,7 @@ func serviceOver(protocols ...registry.Protocol) *registry.Service {
 // statusOf is the status of the rotation of a balancer that has one.
 func statusOf(t *testing.T, lb *LoadBalancerRR) rotation.Status {
 	t.Helper()
-	all := lb.RotationStatus()
+	all := slices.Collect(lb.RotationStatus())
 	if len(all) != 1 {
 		t.Fatalf("there are %d rotations; want one", len(all))
 	}

@@ -379,7 +379,7 @@ func (s suite) causes(t *testing.T, c reasonCase) {
 	}
 	b.check(t, c.why, started)
 	if lastingly[c.why] {
-		for _, r := range b.balancer.RotationStatus() {
+		for r := range b.balancer.RotationStatus() {
 			if got := r.Condition.String(); r.Service.Name == named("web") && got != c.why.String() {
 				t.Errorf("the condition of the service is %s", got)
 			}

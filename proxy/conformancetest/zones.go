@@ -48,7 +48,7 @@ func inZones(name string, all ...zoned) change {
 
 // crossings returns how many clients of a service were given an endpoint in the zone of the node, and in another.
 func crossings(n *node, name string) [2]uint64 {
-	for _, r := range n.balancer.RotationStatus() {
+	for r := range n.balancer.RotationStatus() {
 		if r.Service.Name == named(name) {
 			return r.Zones
 		}

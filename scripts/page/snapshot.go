@@ -153,7 +153,7 @@ func (n *node) show() shownNode {
 		}
 		shown.Ports = append(shown.Ports, port)
 	}
-	for _, r := range n.balancer.RotationStatus() {
+	for r := range n.balancer.RotationStatus() {
 		shown.Rotations = append(shown.Rotations, n.rotation(r.Service))
 	}
 	slices.SortFunc(shown.Rotations, func(a, b shownRotation) int { return cmp.Compare(a.Service, b.Service) })

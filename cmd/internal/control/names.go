@@ -20,7 +20,7 @@ func (n Node) names(r *http.Request) (any, error) {
 	text := q.Get("service")
 	answer := Names{Names: []string{}}
 	if text == "" && q.Get("endpoints") == "" {
-		for _, r := range n.Endpoints.RotationStatus() {
+		for r := range n.Endpoints.RotationStatus() {
 			answer.Names = append(answer.Names, r.Service.Name.Label())
 		}
 		return answer.sorted(), nil

@@ -27,7 +27,7 @@ type Node struct {
 	Proxier  Proxier
 
 	Endpoints interface {
-		RotationStatus() []rotation.Status
+		RotationStatus() iter.Seq[rotation.Status]
 		Status() []rotation.EndpointStatus
 		StatusOf(service registry.Name) []rotation.EndpointStatus
 	}

@@ -29,7 +29,6 @@ func TestAServiceWithEveryLocalPort(t *testing.T) {
 		s.writes(true, write("modest", headless))
 		return func() { // or its memory would count for the attack
 			s.remove(t, "modest")
-			s.unlist(t, "modest")
 		}
 	}
 	r := s.withstands(t, fmt.Sprintf("a service with %d ports, the whole range of local ports", n), portsMemory, func(t *testing.T, atProxy bool) func() {

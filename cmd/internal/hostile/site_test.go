@@ -132,18 +132,13 @@ func (s *site) spec(t *testing.T, name, value string) {
 	s.put(t, registry.SpecsPrefix+name, value)
 }
 
-// remove deletes a service, and leaves its endpoints.
+// remove deletes a service and its endpoints.
 func (s *site) remove(t *testing.T, name string, options ...clientv3.OpOption) {
 	t.Helper()
-	if _, err := s.kv.Delete(t.Context(), s.place(registry.SpecsPrefix+name), options...); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// unlist deletes the endpoints of a service.
-func (s *site) unlist(t *testing.T, name string) {
-	t.Helper()
-	if _, err := s.kv.Delete(t.Context(), s.place(registry.EndpointsPrefix+name)); err != nil {
+	_, err := s.kv.Txn(t.Context()).Then(
+		clientv3.OpDelete(s.place(registry.SpecsPrefix+name), options...),
+		clientv3.OpDelete(s.place(registry.EndpointsPrefix+name), options...)).Commit()
+	if err != nil {
 		t.Fatal(err)
 	}
 }

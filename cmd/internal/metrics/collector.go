@@ -39,8 +39,8 @@ type Node struct {
 		TurnTimes() traffic.TurnTimes
 		KernelStatus() *kernel.Status // nil: the kernel is to carry nothing
 	}
-	Rotations       func() []rotation.Status   // endpoints in numbers, in no order
-	ElectedBy       func(registry.Name) string // the key that elects the endpoints of a service, as elections name it; "": none does
+	Rotations       func() iter.Seq[rotation.Status] // endpoints in numbers, in no order
+	ElectedBy       func(registry.Name) string       // the key that elects the endpoints of a service, as elections name it; "": none does
 	Endpoints       func() []rotation.EndpointStatus
 	EndpointsOf     func(registry.Name) []rotation.EndpointStatus // the same of one service
 	Checks          func() checks.Counts                          // nil where endpoints are not checked
@@ -189,7 +189,7 @@ func (c collector) Collect(metrics chan<- prometheus.Metric) {
 	c.collectPorts(out)
 	unserved := make(map[string]map[registry.Name]bool) // by the key that elects their endpoints
 	rotations := make(map[registry.PortKey]rotation.Status)
-	for _, r := range c.node.Rotations() {
+	for r := range c.node.Rotations() {
 		rotations[r.Service] = r
 	}
 	for t := range c.node.Proxier.EachTotals() {

@@ -80,7 +80,7 @@ func (s *site) watchChosen(choice Choice) *Metrics {
 		Lost:            func() (all, some int) { return 7, 3 },
 		Pending:         func() config.Pending { return s.pending },
 		Proxier:         s,
-		Rotations:       func() []rotation.Status { return s.rotations },
+		Rotations:       func() iter.Seq[rotation.Status] { return slices.Values(s.rotations) },
 		FailedTakeovers: func() uint64 { return 3 },
 		UpgradeFailure:  func() (time.Time, error) { return time.Now(), errors.New("it ended") },
 		Drained:         func() bool { return true },

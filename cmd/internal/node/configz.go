@@ -176,18 +176,13 @@ func (h *health) configz(settings map[string]string, limits []traffic.Limit, che
 			z.Sources[s.Name()] = newSourcez(st, time.Since(cmp.Or(st.Current, h.started)))
 		}
 	}
-	all := h.balancer.RotationStatus()
-	rotations := make(map[registry.PortKey]*rotation.Status, len(all))
-	for i := range all {
-		rotations[all[i].Service] = &all[i]
-	}
 	ports, room := h.ports(), maxAddrs
 	shown := ports[:min(len(ports), maxPorts)]
 	z.Ports = slices.Grow(z.Ports, len(shown))
 	for _, p := range shown {
 		port := newPortz(p)
 		if !p.Refused {
-			if all := rotations[p.Owner]; all != nil {
+			if all, ok := h.balancer.StatusOfPort(p.Owner); ok {
 				r := all.Of(p.ID.Protocol, p.Local)
 				port.Number, port.Failing, port.Near, port.Spilling = r.Endpoints, r.Failing, r.Near, r.Spilling
 			}

@@ -69,9 +69,10 @@ func (s *site) EachTotals() iter.Seq[traffic.Totals] {
 }
 func (s *site) Service(name registry.Name) *registry.Service { return s.services[name] }
 func (s *site) Limits() []traffic.Limit                      { return s.limits }
-func (s *site) RotationStatus() (all []rotation.Status) {
+func (s *site) RotationStatus() iter.Seq[rotation.Status] {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	var all []rotation.Status
 	for key, endpoints := range s.endpoints {
 		r := rotation.Status{Service: key, Endpoints: len(endpoints)}
 		for _, e := range endpoints {
@@ -83,7 +84,7 @@ func (s *site) RotationStatus() (all []rotation.Status) {
 		r.Condition = conditionOf(endpoints)
 		all = append(all, r)
 	}
-	return all
+	return slices.Values(all)
 }
 
 // conditionOf is what new clients of a port with these endpoints get.

@@ -120,7 +120,7 @@ func (p *Page) takeLocked(now time.Time) *snapshot {
 	}
 	status := p.node.Proxier.Status()
 	rotations := make(map[registry.PortKey]rotation.Status, len(status))
-	for _, r := range p.node.Balancer.RotationStatus() {
+	for r := range p.node.Balancer.RotationStatus() {
 		rotations[r.Service] = r
 		s.endpoints += r.Endpoints
 	}

@@ -39,7 +39,7 @@ type Node struct {
 		KernelStatus() *kernel.Status // nil: the kernel is to carry nothing
 	}
 	Balancer interface {
-		RotationStatus() []rotation.Status
+		RotationStatus() iter.Seq[rotation.Status]
 		EndpointsOf(key registry.PortKey, most int) (first []rotation.EndpointStatus, n, next int)
 		Algorithm(named registry.Balance) registry.Balance
 		Overrides() []balance.Override

@@ -23,17 +23,21 @@ type Status struct {
 	Zones     [2]uint64        // clients that were given an endpoint in the zone of the node, and in another
 	Examples  []EndpointStatus // of those that fail, in the order of the record
 
-	parts map[health.Clients]Status // for some of the clients each; nil: there are no others
+	clients health.Clients // whose status it is
+	parts   []Status       // of some of these clients each; nil: it is that of all
 }
 
 // Of returns the status for clients of a port: over its protocol, and given endpoints on the node only if they are local.
 func (s Status) Of(protocol registry.Protocol, local bool) Status {
-	part, ok := s.parts[health.ClientsOf(protocol, local)]
-	if !ok {
+	i := slices.IndexFunc(s.parts, func(part Status) bool { return part.clients == health.ClientsOf(protocol, local) })
+	if i < 0 {
 		return s
 	}
-	if other, ok := s.parts[health.ClientsOf(registry.UDP-protocol, local)]; ok && other.Condition != part.Condition {
-		part.Over = " over " + protocol.String()
+	part := s.parts[i]
+	for _, other := range s.parts {
+		if other.clients == health.ClientsOf(registry.UDP-protocol, local) && other.Condition != part.Condition {
+			part.Over = " over " + protocol.String()
+		}
 	}
 	return part
 }
@@ -46,7 +50,7 @@ func (r *Rotation) Status() Status { return r.status(r.set.Load(), r.offeredTo()
 
 // status is Status of some clients.
 func (r *Rotation) status(set *endpointSet, of health.Clients) Status {
-	all := Status{Service: r.Key, Endpoints: set.len()}
+	all := Status{Service: r.Key, Endpoints: set.len(), clients: of}
 	if z := set.zones; z != nil {
 		all.Zones = [2]uint64{z.given[0].Load(), z.given[1].Load()}
 	}
@@ -71,7 +75,10 @@ func (r *Rotation) status(set *endpointSet, of health.Clients) Status {
 	}
 	for protocol, local := range of.Each() {
 		if one := health.ClientsOf(protocol, local); one != of {
-			all.add(one, r.status(set, one))
+			part := r.status(set, one)
+			all.parts = append(all.parts, part)
+			all.Condition = all.Condition.Worse(part.Condition)
+			all.Spilling, all.Standby = all.Spilling || part.Spilling, all.Standby || part.Standby
 			continue
 		}
 		all.Condition = r.condition(set, protocol, local)
@@ -79,16 +86,6 @@ func (r *Rotation) status(set *endpointSet, of health.Clients) Status {
 		all.Standby = all.Spilling && others == 0
 	}
 	return all
-}
-
-// add notes the status for some of the clients.
-func (s *Status) add(clients health.Clients, part Status) {
-	if s.parts == nil {
-		s.parts = make(map[health.Clients]Status)
-	}
-	s.parts[clients] = part
-	s.Condition = s.Condition.Worse(part.Condition)
-	s.Spilling, s.Standby = s.Spilling || part.Spilling, s.Standby || part.Standby
 }
 
 // EndpointStatus yields how things stand with each endpoint, in the order of the record; n is how many there are. The rotation goes on
