@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -26,6 +27,7 @@ import (
 type checkOptions struct {
 	options
 	directory string // instead of etcd
+	against   commandline.List
 	timeout   time.Duration
 	output    string
 	strict    bool
@@ -33,7 +35,7 @@ type checkOptions struct {
 
 // flagsForCheck are the flags of the proxy that make a difference to a check. The others are taken and do nothing.
 var flagsForCheck = []string{
-	"help", "version", "config", "o", "strict", "timeout", "service_port", "service_address", "bind_address", "node_name", "node_zone",
+	"help", "version", "config", "o", "strict", "timeout", "against", "service_port", "service_address", "bind_address", "node_name", "node_zone",
 	"allowed_ports", "allowed_listen", "allowed_endpoints", "healthz_bind_address", "metrics_bind_address",
 	"etcd_servers", "etcd_config", "etcd_version", "etcd_cafile", "etcd_certfile", "etcd_keyfile", "etcd_insecure_skip_tls_verify",
 	"etcd_username", "etcd_password_file", "registry_dir", "holder_keys", "patroni",
@@ -72,8 +74,9 @@ func (o *checkOptions) commandLine() *commandline.Command {
 	o.addFlags(c)
 	c.Group(commandline.General, func(f *pflag.FlagSet) {
 		f.VarP(commandline.Choice(&o.output, outputText, outputJSON), "o", "o", "`format` of the report of kube-proxy check: text or json")
+		f.Var(&o.against, "against", "another `registry` to compare with: the URLs of its etcd, separated by commas, or its directory")
 		f.BoolVar(&o.strict, "strict", false, "exit with 1 if there are warnings, too")
-		f.Var(commandline.Positive(&o.timeout), "timeout", "how long to wait for etcd, in all")
+		f.Var(commandline.Positive(&o.timeout), "timeout", "how long to wait for etcd, each time that it is read")
 	})
 	c.Show(flagsForCheck)
 	return c
@@ -97,29 +100,92 @@ func (o *checkOptions) examine(flags *pflag.FlagSet) error {
 		return errors.New("a directory and -registry_dir are mutually exclusive")
 	case o.directory != "" && etcd:
 		return errors.New("an etcd and a directory are mutually exclusive")
-	case o.directory != "":
-		return nil
-	case !etcd:
+	case o.directory == "" && !etcd:
 		return errors.New("nothing to check: give -etcd_servers, -etcd_config or a directory")
+	case !o.againstEtcd() && len(o.against) > 1:
+		return fmt.Errorf("-against: one directory at a time, or URLs, which have a scheme: %s", commandline.OneLine(o.against.String()))
+	}
+	if o.againstEtcd() {
+		other := o.otherEtcd()
+		if _, err := etcdsource.New(etcdsource.Config{Endpoints: o.against}); err != nil {
+			return fmt.Errorf("-against: %w", err)
+		}
+		if other.wantsTLS() && !encrypted(o.against) {
+			return errors.New(errPlain + " of -against")
+		}
+	}
+	if o.directory != "" {
+		return nil
 	}
 	return o.source.etcd.contradiction()
+}
+
+// againstEtcd reports whether -against names an etcd. If it does not, and is given, it names a directory.
+func (o *checkOptions) againstEtcd() bool {
+	return slices.ContainsFunc(o.against, func(s string) bool { return strings.Contains(s, "://") })
+}
+
+// otherEtcd returns the settings of the etcd that -against names: they are those of the first but for the URLs.
+func (o *checkOptions) otherEtcd() etcdOptions {
+	e := o.source.etcd
+	if e.configFile == "" {
+		e.servers = o.against
+	}
+	return e
+}
+
+// otherRegistry reads what -against names.
+func (o *checkOptions) otherRegistry(notes io.Writer) (check.Registry, error) {
+	if !o.againstEtcd() {
+		return check.FromDirectory(o.against[0])
+	}
+	e := o.otherEtcd()
+	cfg, err := e.config(o.source.sync)
+	if err != nil {
+		return check.Registry{}, err
+	}
+	cfg.Endpoints = o.against
+	return o.fromEtcd(cfg, notes)
+}
+
+// betweenReads is how long two registries that differ have to become the same: what carries changes from one to the other takes a while.
+const betweenReads = time.Second
+
+// compare reads the other registry, and both once more if they differ, and says in what.
+func (o *checkOptions) compare(here check.Registry, read func(io.Writer) (check.Registry, error), options check.Options, notes io.Writer) (*check.Report, error) {
+	there, err := o.otherRegistry(notes)
+	if err != nil {
+		return nil, fmt.Errorf("-against: %w", err)
+	}
+	report := check.Compare(here, there, options)
+	if !report.Differs() {
+		return report, nil
+	}
+	time.Sleep(betweenReads)
+	hereAgain, err := read(io.Discard) // what it notes has been noted
+	if err != nil {
+		return nil, err
+	}
+	thereAgain, err := o.otherRegistry(io.Discard)
+	if err != nil {
+		return nil, fmt.Errorf("-against: %w", err)
+	}
+	return check.Compare(hereAgain, thereAgain, options, here, there), nil
 }
 
 // report reads the registry and judges it. What there is to say about etcd goes to notes.
 func (o *checkOptions) report(notes io.Writer) (*check.Report, error) {
 	served := o.guards()
-	var r check.Registry
-	var err error
-	if o.directory != "" {
-		r, err = check.FromDirectory(o.directory)
-	} else {
-		var etcd etcdsource.Config
-		if etcd, err = o.source.etcdConfig(); err != nil {
+	read := func(io.Writer) (check.Registry, error) { return check.FromDirectory(o.directory) }
+	if o.directory == "" {
+		etcd, err := o.source.etcdConfig()
+		if err != nil {
 			return nil, err
 		}
 		served.EtcdPorts = etcd.LocalPorts(context.Background())
-		r, err = o.fromEtcd(etcd, notes)
+		read = func(notes io.Writer) (check.Registry, error) { return o.fromEtcd(etcd, notes) }
 	}
+	r, err := read(notes)
 	if err != nil {
 		return nil, err
 	}
@@ -132,7 +198,7 @@ func (o *checkOptions) report(notes io.Writer) (*check.Report, error) {
 	if !o.source.files.given() && o.source.etcd.version != etcd2 { // a node of such a source refuses keys that elect
 		decoder.HolderKeys, decoder.Patroni = o.source.etcd.holderKeys, o.source.etcd.patroni
 	}
-	return check.Examine(r, check.Options{
+	options := check.Options{
 		Bind:            served.BindAddress,
 		Operators:       served.ReservedPorts,
 		Decoder:         decoder,
@@ -142,7 +208,11 @@ func (o *checkOptions) report(notes io.Writer) (*check.Report, error) {
 		DescriptorLimit: limit,
 		ListenerRoom:    room,
 		LocalPorts:      local,
-	}), nil
+	}
+	if len(o.against) > 0 {
+		return o.compare(r, read, options, notes)
+	}
+	return check.Examine(r, options), nil
 }
 
 // guards is what the proxy would be told to keep from services, the ports of its operators included. A

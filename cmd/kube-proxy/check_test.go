@@ -172,6 +172,46 @@ func TestCheckReadsAnEtcd(t *testing.T) {
 	}
 }
 
+// TestCheckComparesTwoRegistries: a mirror without differences, one that lacks a key, and a directory.
+func TestCheckComparesTwoRegistries(t *testing.T) {
+	one, other := etcdtest.StartProcess(t), etcdtest.StartProcess(t)
+	const web, api = "/registry/services/specs/web", "/registry/services/specs/api"
+	dir := t.TempDir()
+	for i, key := range []string{web, api} {
+		value := fmt.Sprintf(`{"port":%d}`, 8000+i)
+		putFile(t, dir, key, []byte(value+"\n"))
+		for _, etcd := range []*etcdtest.Process{one, other} {
+			if _, err := etcd.Client(t).Put(t.Context(), key, value); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	servers := "-etcd_servers=" + one.URL()
+	for _, args := range [][]string{{servers, "-against=" + other.URL()}, {servers, "-against=" + dir}, {"-against=" + one.URL(), dir}, {"-against=" + dir, dir}} {
+		if exit, report := checked(t, args...); exit != exitDone || report.Differs() || report.Against == "" {
+			t.Errorf("%q: exit status %d, %+v", args, exit, report)
+		}
+	}
+	if _, err := other.Client(t).Delete(t.Context(), web); err != nil {
+		t.Fatal(err)
+	}
+	exit, report := checked(t, servers, "-against="+other.URL())
+	if v := report.Records[1]; exit != exitFailed || v.Key != web || v.Findings[len(v.Findings)-1].Code != check.OnlyHere || report.Summary.Errors != 1 {
+		t.Errorf("exit status %d, %+v", exit, report)
+	}
+	for _, args := range [][]string{{servers, "-against=" + other.URL() + ",http://"}, {servers, "-against=a,b"}, {servers, "-against=http://10.0.0.1:2379", "-etcd_cafile=ca.pem"}} {
+		var stdout, stderr bytes.Buffer
+		if exit := runCheck(args, &stdout, &stderr); exit != exitUsage || stdout.Len() > 0 {
+			t.Errorf("%q: exit status %d, %s", args, exit, stderr.String())
+		}
+	}
+	missing := filepath.Join(dir, "missing")
+	var stdout, stderr bytes.Buffer
+	if exit := runCheck([]string{servers, "-against=" + missing}, &stdout, &stderr); exit != exitFailed || !strings.Contains(stderr.String(), "-against: ") || stdout.Len() > 0 {
+		t.Errorf("exit status %d, %s", exit, stderr.String())
+	}
+}
+
 // The proxy dials the pages for its operators for no client, whatever services are bound to: check says so of
 // the very addresses that the command line names.
 func TestCheckKnowsTheOperatorsPortsForListenersOfItsOwn(t *testing.T) {

@@ -81,8 +81,7 @@ func Examine(r Registry, o Options) *Report {
 		unusable:  make(map[object]bool),
 		own:       proxy.NewOwnListeners(o.Bind, o.Operators),
 	}
-	stored := slices.Clone(r.Records)
-	slices.SortFunc(stored, func(a, b Record) int { return cmp.Compare(a.Key, b.Key) })
+	stored := sorted(r.Records)
 	x.verdicts = make([]Verdict, len(stored))
 	for i := range stored {
 		x.read(&stored[i], &x.verdicts[i])
@@ -105,6 +104,13 @@ func Examine(r Registry, o Options) *Report {
 		x.say(Info, Elsewhere, "not read, because only what is below registry/services has keys: "+l.String())
 	}
 	return x.report(r)
+}
+
+// sorted returns the records in the order of their keys.
+func sorted(records []Record) []Record {
+	all := slices.Clone(records)
+	slices.SortFunc(all, func(a, b Record) int { return cmp.Compare(a.Key, b.Key) })
+	return all
 }
 
 // read judges one record for itself, and takes it in if it can be used.
@@ -238,26 +244,12 @@ func (x *examination) report(r Registry) *Report {
 	report := &Report{
 		Source: r.Source, Revision: r.Revision,
 		Records: x.verdicts, Findings: x.whole,
-		Summary: Summary{
-			Records: len(x.verdicts), Services: len(x.services), Endpoints: len(x.endpoints), Listeners: x.listeners,
-		},
+		Summary: Summary{Services: len(x.services), Endpoints: len(x.endpoints), Listeners: x.listeners},
 	}
 	if report.Findings == nil {
 		report.Findings = []Finding{} // an empty list in JSON too
 	}
-	s := &report.Summary
-	for _, v := range report.Records {
-		switch v.Verdict {
-		case OK:
-			s.OK++
-		case Ignored:
-			s.Ignored++
-		case Warning:
-			s.Warnings++
-		case Error:
-			s.Errors++
-		}
-	}
+	report.count()
 	return report
 }
 

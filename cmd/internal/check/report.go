@@ -11,6 +11,7 @@ import (
 type Report struct {
 	Source   string    `json:"source"`
 	Revision int64     `json:"revision,omitempty"` // of etcd
+	Against  string    `json:"against,omitempty"`  // the registry that it was compared with: see [Compare]
 	Records  []Verdict `json:"records"`            // one for each key, in the order of the keys' bytes
 	Findings []Finding `json:"findings"`           // about no single record
 	Summary  Summary   `json:"summary"`
@@ -61,6 +62,10 @@ const (
 	ForbiddenPort     Code = "forbidden-port"     // a guard of the proxy refuses them
 	OwnListener       Code = "own-listener"       // endpoints are listeners of the proxy itself
 	ForbiddenEndpoint Code = "forbidden-endpoint" // a guard of the proxy would not have them dialled
+	OnlyHere          Code = "only-here"          // the other registry has no such key
+	OnlyThere         Code = "only-there"         // only the other registry has the key
+	AnotherValue      Code = "another-value"      // the other registry has another value
+	AnotherOwner      Code = "another-owner"      // the record is the same, and its ports go to others there
 )
 
 // The codes of warnings.
@@ -82,6 +87,7 @@ const (
 const (
 	ForeignKey       Code = "foreign-key"       // below the prefix, and of none of the kinds of records
 	Elsewhere        Code = "elsewhere"         // files and directories outside registry/services
+	BeingWritten     Code = "being-written"     // a difference in a record that was written while the two were read
 	LeftOut          Code = "left-out"          // a file that is no record by its name
 	Superseded       Code = "superseded"        // endpoints of a service that has endpoint slices
 	AddressElsewhere Code = "address-elsewhere" // no interface of this machine has an address of the service
@@ -102,6 +108,24 @@ type Summary struct {
 	Ignored  int `json:"ignored"`
 	Warnings int `json:"warnings"`
 	Errors   int `json:"errors"`
+}
+
+// count counts the records by their verdicts.
+func (r *Report) count() {
+	s := &r.Summary
+	s.Records, s.OK, s.Ignored, s.Warnings, s.Errors = len(r.Records), 0, 0, 0, 0
+	for _, v := range r.Records {
+		switch v.Verdict {
+		case OK:
+			s.OK++
+		case Ignored:
+			s.Ignored++
+		case Warning:
+			s.Warnings++
+		case Error:
+			s.Errors++
+		}
+	}
 }
 
 // find adds a finding; the worst decides the verdict.

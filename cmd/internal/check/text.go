@@ -40,6 +40,9 @@ func (r *Report) WriteText(w io.Writer) error {
 	if r.Revision > 0 {
 		at = fmt.Sprintf(" at revision %d", r.Revision)
 	}
+	if r.Against != "" {
+		at += ", against " + r.Against
+	}
 	fmt.Fprintf(out, "%s%s: %s: %d ok, %d ignored, %d with warnings, %d with errors; %s in force, %s\n", r.Source, at,
 		count(s.Records, "record"), s.OK, s.Ignored, s.Warnings, s.Errors, count(s.Services, "service"), count(s.Listeners, "listener"))
 	return out.Flush()
