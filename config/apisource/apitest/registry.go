@@ -42,6 +42,7 @@ type Server struct {
 	requests  []string
 	born      int64
 	untold    bool // no watch tells what is written now
+	together  bool // what is written now has the version that there is
 	watches   int  // that are open
 }
 
@@ -151,7 +152,9 @@ func (s *Server) Untold(f func()) {
 func (s *Server) put(c change) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.version++
+	if !s.together {
+		s.version++
+	}
 	c.version = s.version
 	if c.object != nil {
 		c.key = c.object.namespace + "/" + c.object.name
@@ -212,6 +215,17 @@ func (s *Server) Version() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.version
+}
+
+// AtVersion has f write all that it writes with one version, as a transaction in etcd does. Without it each write has the next.
+func (s *Server) AtVersion(version int64, f func()) {
+	s.mu.Lock()
+	s.version, s.together = version, true
+	s.mu.Unlock()
+	f()
+	s.mu.Lock()
+	s.together = false
+	s.mu.Unlock()
 }
 
 // Compact forgets the history: no watch can begin at an earlier version than the present one, and pages of older lists are lost.

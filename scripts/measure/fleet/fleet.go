@@ -8,7 +8,8 @@
 // etcd is killed. Of each it tells what it cost etcd, and how long it took until the last node was there.
 //
 // More nodes than a machine has room for are measured by their sources alone (config/etcdsource): to
-// etcd they are the same. docs/scale.md tells what came of it.
+// etcd they are the same. Sources of another kind (config/apisource) follow an API server in between, which keeps all in memory and has one watch.
+// docs/scale.md tells what came of it.
 package fleet
 
 import (
@@ -22,7 +23,10 @@ import (
 )
 
 // Roles are what the processes do that it starts.
-var Roles = map[string]measure.Role{"sources": func(args []string) error { return runSources(args[0]) }}
+var Roles = map[string]measure.Role{
+	"sources":    func(args []string) error { return runSources(args[0]) },
+	"api-server": func(args []string) error { return runAPIServer(args[0], args[1]) },
+}
 
 // Parse reads the command line.
 func Parse(args []string) (measure.Options, func(context.Context, *measure.Site) error, error) {

@@ -5,9 +5,11 @@ package fleet
 import (
 	"errors"
 	"net"
+	"net/http/httptest"
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -51,6 +53,12 @@ func TestEveryNodeHasAnAddressOfItsOwn(t *testing.T) {
 }
 
 func TestSourcesTellWhenEachHadAChange(t *testing.T) {
+	for _, way := range []string{direct, apiServer} {
+		t.Run(way, func(t *testing.T) { tellsOfChanges(t, way) })
+	}
+}
+
+func tellsOfChanges(t *testing.T, way string) {
 	etcd := etcdtest.StartProcess(t)
 	c := etcd.Client(t)
 	name := serviceName(1)
@@ -67,8 +75,20 @@ func TestSourcesTellWhenEachHadAChange(t *testing.T) {
 	ours, theirs := net.Pipe()
 	ended := make(chan error, 1)
 	go func() { ended <- obey(theirs) }()
-	f := &sources{n: 3, talk: ours}
-	if err := f.follow(etcd.URL(), time.Hour); err != nil {
+	f, url := &sources{n: 3, talk: ours, way: way}, etcd.URL()
+	if way == apiServer {
+		server, follow, err := mirror(t.Context(), c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var following sync.WaitGroup
+		following.Go(func() { _ = follow() }) // ends with the test
+		t.Cleanup(following.Wait)
+		between := httptest.NewServer(server)
+		t.Cleanup(between.Close)
+		url = between.URL
+	}
+	if err := f.follow(url, time.Hour); err != nil {
 		t.Fatal(err)
 	}
 	first, err := f.served(t.Context(), change{revision: 1})

@@ -21,7 +21,9 @@ type lab struct {
 	etcd    *process.Etcd
 	client  *clientv3.Client
 	canary  *canary
-	through *process.Process // the grpc-proxy in between; nil: none
+	way     string
+	through *process.Process // what is in between on that way; nil: nothing
+	restart func() error     // starts it again
 
 	alone  float64 // seconds of processor time that etcd uses in a second without nodes
 	idling rates   // with the present fleet, in which nothing happens; zero if that was not measured
@@ -77,25 +79,37 @@ func (l *lab) measure(ctx context.Context, report func(*measure.Table) error) (e
 	if l.options.nodes > 0 {
 		f := &nodes{n: l.options.nodes, binary: l.Binary, dir: l.site.Dir, services: l.services, canary: l.canary, nice: l.nice}
 		for _, way := range l.ways {
-			try.Do(l.measureFleet(ctx, f, way, report))
+			if way != apiServer {
+				try.Do(l.measureFleet(ctx, f, way, report))
+			}
 		}
 	}
 	for _, n := range l.sources {
-		try.Do(l.measureFleet(ctx, &sources{n: n, site: l.site, nice: l.nice}, direct, report))
+		for _, way := range l.ways {
+			if way != grpcProxy {
+				try.Do(l.measureFleet(ctx, &sources{n: n, site: l.site, nice: l.nice, way: way}, way, report))
+			}
+		}
 	}
 	return nil
 }
 
 func (l *lab) measureFleet(ctx context.Context, f fleet, way string, report func(*measure.Table) error) (err error) {
 	defer try.Catch(&err)
+	l.way = way
 	url := l.etcd.URL()
-	if way == grpcProxy {
+	switch way {
+	case grpcProxy:
 		url = try.Get(l.startGRPCProxy())
-		defer func() {
+	case apiServer:
+		url = try.Get(l.startAPIServer(""))
+	}
+	defer func() {
+		if l.through != nil {
 			l.through.Stop()
 			l.through = nil
-		}()
-	}
+		}
+	}()
 	defer f.stop()
 	l.idling = rates{}
 	for _, s := range l.plan(way) {

@@ -31,6 +31,7 @@ var stepNames = []string{"herd", "idle", "change", "outage", "resync", "frozen"}
 const (
 	direct    = "direct"
 	grpcProxy = "grpc-proxy"
+	apiServer = "api-server"
 )
 
 // options is the command line.
@@ -72,8 +73,9 @@ func flagSet(o *options) *flag.FlagSet {
 	f.IntVar(&o.services, "services", 1000, "`N` services that all of them offer, from port 10000 on")
 	f.IntVar(&o.endpoints, "endpoints", 10, "`N` of each service")
 	measure.List(f, "steps", &o.steps, "what to do, `STEP,...` (default: all but frozen)", measure.OneOf(stepNames...))
-	measure.List(f, "via", &o.ways, "the nodes' way to etcd, `WAY,...`: direct, grpc-proxy (default: both, one after the other). The outages are left out\n"+
-		"behind the grpc-proxy: it hides them", measure.OneOf(direct, grpcProxy))
+	measure.List(f, "via", &o.ways, "the way to etcd, `WAY,...`: direct; grpc-proxy, of nodes; api-server, of sources: an API server with a watch cache\n"+
+		"(default: direct,grpc-proxy). The outages are left out behind the grpc-proxy, which hides them; with an API server\n"+
+		"they are its own", measure.OneOf(direct, grpcProxy, apiServer))
 	f.IntVar(&o.changes, "changes", 50, "how many `changes` are made, one after the other")
 	f.DurationVar(&o.idle, "idle", 10*time.Second, "for how long nothing happens, a `duration`")
 	f.DurationVar(&o.period, "period", 10*time.Second, "-config_sync_period in the step resync, a `duration`; in the others it is an hour")

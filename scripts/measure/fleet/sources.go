@@ -17,6 +17,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"kubeproxy/config"
+	"kubeproxy/config/apisource"
 	"kubeproxy/config/etcdsource"
 	"kubeproxy/internal/process"
 	"kubeproxy/registry"
@@ -24,10 +26,11 @@ import (
 	"kubeproxy/scripts/internal/try"
 )
 
-// sources is a fleet of etcd sources, all in one process of their own: what they cost etcd is what as
+// sources is a fleet of sources, all in one process of their own: what they cost etcd, or an API server, is what as
 // many nodes cost it.
 type sources struct {
 	n    int
+	way  string
 	site *measure.Site
 	nice int
 
@@ -38,7 +41,8 @@ type sources struct {
 
 // An order is what the process of the sources is told. Each but the first is answered.
 type order struct {
-	Etcd       string        `json:",omitempty"` // the first: what to follow, by how many
+	Etcd       string        `json:",omitempty"` // the first: what to follow, by how many; of Etcd and Server one
+	Server     string        `json:",omitempty"` // an API server
 	Count      int           `json:",omitempty"`
 	SyncPeriod time.Duration `json:",omitempty"`
 
@@ -74,8 +78,12 @@ func (f *sources) start(ctx context.Context, etcd string, syncPeriod time.Durati
 }
 
 // follow gives the first order.
-func (f *sources) follow(etcd string, syncPeriod time.Duration) error {
-	return json.NewEncoder(f.talk).Encode(order{Etcd: etcd, Count: f.n, SyncPeriod: syncPeriod})
+func (f *sources) follow(url string, syncPeriod time.Duration) error {
+	o := order{Etcd: url, Count: f.n, SyncPeriod: syncPeriod}
+	if f.way == apiServer {
+		o.Etcd, o.Server = "", url
+	}
+	return json.NewEncoder(f.talk).Encode(o)
 }
 
 func (f *sources) served(ctx context.Context, c change) ([]time.Duration, error) {
@@ -138,9 +146,14 @@ func obey(conn io.ReadWriter) (err error) {
 	var h history
 	h.changed.L = &h.mu
 	h.of = make([][]step, o.Count)
-	var all []*etcdsource.Source
+	var all []config.Source
 	for i := range o.Count {
-		s := try.Get(etcdsource.New(etcdsource.Config{Endpoints: []string{o.Etcd}, SyncPeriod: o.SyncPeriod}))
+		var s config.Source
+		if o.Server != "" {
+			s = try.Get(apisource.New(apisource.Config{Server: o.Server, SyncPeriod: o.SyncPeriod}))
+		} else {
+			s = try.Get(etcdsource.New(etcdsource.Config{Endpoints: []string{o.Etcd}, SyncPeriod: o.SyncPeriod}))
+		}
 		all = append(all, s)
 		updates := make(chan registry.Update)
 		g.Go(func() error { return s.Run(ctx, updates) })

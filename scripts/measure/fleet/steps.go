@@ -43,9 +43,10 @@ func (l *lab) plan(way string) []stage {
 	if wanted("change") {
 		all = append(all, stage{"change", fmt.Sprintf("%d changes, each when all have the one before", l.changes), l.changing})
 	}
-	if wanted("outage") && way == direct {
+	if wanted("outage") && way != grpcProxy {
+		killed := map[string]string{direct: "etcd", apiServer: "the API server"}[way]
 		for _, lasts := range l.outages {
-			all = append(all, stage{"outage", fmt.Sprintf("etcd is killed, and started again after %v", lasts), l.outage(lasts)})
+			all = append(all, stage{"outage", fmt.Sprintf("%s is killed, and started again after %v", killed, lasts), l.outage(lasts)})
 		}
 	}
 	if wanted("resync") {
@@ -81,7 +82,7 @@ func arrivals(r *measure.Table, at []time.Duration, since time.Duration) {
 func (l *lab) costs(r *measure.Table, u usage, seconds, count float64, of string) {
 	record(r, "etcd's CPU for each "+of, "ms", (u.etcd.Seconds()-l.idling.etcd*seconds)/count*milli)
 	if l.through != nil {
-		record(r, "the grpc-proxy's CPU for each "+of, "ms", (u.through.Seconds()-l.idling.through*seconds)/count*milli)
+		record(r, "the "+l.way+"'s CPU for each "+of, "ms", (u.through.Seconds()-l.idling.through*seconds)/count*milli)
 	}
 	record(r, "the fleet's CPU for each "+of, "ms", (u.fleet.Seconds()-l.idling.fleet*seconds)/count*milli)
 	record(r, "sent by etcd for each "+of, "kB", (u.sent-l.idling.sent*seconds)/count*kilo)
@@ -138,7 +139,7 @@ func (l *lab) idleness(ctx context.Context, f fleet, _ string, r *measure.Table)
 	record(r, "etcd's CPU", "% of a processor", 100*l.idling.etcd)
 	record(r, "etcd's CPU for each node, in a second", "us", (l.idling.etcd-l.alone)/nodes*micro)
 	if l.through != nil {
-		record(r, "the grpc-proxy's CPU", "% of a processor", 100*l.idling.through)
+		record(r, "the "+l.way+"'s CPU", "% of a processor", 100*l.idling.through)
 	}
 	record(r, "a node's CPU, in a second", "us", l.idling.fleet/nodes*micro)
 	record(r, "sent by etcd to each node, in a second", "B", l.idling.sent/nodes)
@@ -206,7 +207,7 @@ func watchBarely(ctx context.Context, c *clientv3.Client, key string) (func(cont
 	}, nil
 }
 
-// outage kills etcd in every round, and starts it again.
+// outage kills etcd, or the API server, in every round, and starts it again.
 func (l *lab) outage(lasts time.Duration) func(context.Context, fleet, string, *measure.Table) error {
 	return func(ctx context.Context, f fleet, _ string, r *measure.Table) error {
 		for range l.Rounds {
@@ -221,21 +222,36 @@ func (l *lab) outage(lasts time.Duration) func(context.Context, fleet, string, *
 // oneOutage measures one. Time begins when etcd says that it is ready; what it has used for its own start is not counted.
 func (l *lab) oneOutage(ctx context.Context, f fleet, lasts time.Duration, r *measure.Table) (err error) {
 	defer try.Catch(&err)
-	l.etcd.Kill()
-	try.Do(measure.Pause(ctx, lasts))
-	try.Do(l.etcd.Start())
+	server := l.etcd.PID
+	var before usage
+	if l.through != nil {
+		l.through.Kill()
+		try.Do(measure.Pause(ctx, lasts))
+		try.Do(l.restart())
+		before, server = try.Get(l.use(ctx, f)), l.through.PID
+	} else {
+		l.etcd.Kill()
+		try.Do(measure.Pause(ctx, lasts))
+		try.Do(l.etcd.Start())
+	}
 	began := measure.SinceBoot()
-	before := usage{etcdAsked: try.Get(measure.CPUOf([]int{l.etcd.PID()})), fleet: try.Get(measure.CPUOf(f.pids()))} // nothing was sent yet
-	peak := sync.OnceValue(watchPeaks(l.etcd.PID()))
+	if l.through == nil { // nothing was sent yet
+		before = usage{etcdAsked: try.Get(measure.CPUOf([]int{l.etcd.PID()})), fleet: try.Get(measure.CPUOf(f.pids()))}
+		try.Do(l.reconnect())
+	}
+	peak := sync.OnceValue(watchPeaks(server()))
 	defer peak() // or it would watch on
-	try.Do(l.reconnect())
 	at := try.Get(f.served(ctx, try.Get(l.change(ctx))))
 	highest := peak()
 	after := try.Get(l.use(ctx, f))
 	arrivals(r, at, began)
 	u, _ := after.since(before)
 	l.costs(r, u, 0, float64(f.size()), "node")
-	record(r, "etcd's CPU at most, in 100 ms", "% of a processor", 100*highest)
+	who := "etcd"
+	if l.through != nil {
+		who = "the " + l.way
+	}
+	record(r, who+"'s CPU at most, in 100 ms", "% of a processor", 100*highest)
 	record(r, "etcd's memory", "MB", after.memory*mega)
 	return measure.Pause(ctx, 2*time.Second) // a session that breaks at once begins anew more slowly
 }

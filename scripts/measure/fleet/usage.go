@@ -16,7 +16,7 @@ import (
 type usage struct {
 	at, asked       time.Duration // since the machine has started: before etcd was asked, and after
 	etcd, etcdAsked time.Duration // its processor time
-	through         time.Duration // the grpc-proxy's, if there is one
+	through         time.Duration // that of what is in between, if anything
 	fleet           time.Duration // that of all nodes
 	sent, received  float64       // by etcd, in bytes: what it says itself, before HTTP/2 and TLS
 	watchers        float64
