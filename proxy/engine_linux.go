@@ -18,7 +18,7 @@ func newEngine(cfg Config, own *admit.OwnPorts) engine.Engine {
 	switch cfg.Engine {
 	case Portable:
 		return portable.New(cfg.Config, own)
-	case Epoll, Auto: // the ring engine has yet to prove itself: see docs/kernel.md
+	case Epoll:
 		return epoll.New(cfg.Config, own)
 	}
 	e, err := epoll.NewRing(cfg.Config, own)

@@ -11,7 +11,7 @@ type Kind uint8
 
 // The engines. Each has its name below, and its constructor in newEngine.
 const (
-	Auto     Kind = iota // event loops on Linux, and plain Go elsewhere
+	Auto     Kind = iota // the first of the others that this system allows
 	Ring                 // Linux 6.1: the same loops, whose small messages pass through io_uring
 	Epoll                // Linux: event loops over bare sockets
 	Portable             // plain Go, everywhere

@@ -30,13 +30,14 @@ func forbidRing(t *testing.T) {
 	}
 }
 
-// Where io_uring is forbidden, -engine=auto serves.
+// Where io_uring is forbidden, -engine=auto serves, and says why by epoll.
 func TestWhereTheRingIsForbiddenEpollServes(t *testing.T) {
 	s := newSite(t)
 	forbidRing(t)
-	start(t, nil, "-etcd_servers", s.etcd.URL(), "-bind_address=127.0.0.1", "-healthz_bind_address=", "-metrics_bind_address=")
+	p := start(t, nil, "-etcd_servers", s.etcd.URL(), "-bind_address=127.0.0.1", "-healthz_bind_address=", "-metrics_bind_address=")
 	s.opens(t)
 	s.talk(t)
+	p.Stderr.Wait(t, "the engine is epoll, for the ring engine cannot be used here: io_uring_setup: operation not permitted")
 }
 
 func TestAnEngineThatCannotBeUsedEndsTheProgram(t *testing.T) {
