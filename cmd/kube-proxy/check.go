@@ -106,11 +106,10 @@ func (o *checkOptions) examine(flags *pflag.FlagSet) error {
 		return fmt.Errorf("-against: one directory at a time, or URLs, which have a scheme: %s", commandline.OneLine(o.against.String()))
 	}
 	if o.againstEtcd() {
-		other := o.otherEtcd()
 		if _, err := etcdsource.New(etcdsource.Config{Endpoints: o.against}); err != nil {
 			return fmt.Errorf("-against: %w", err)
 		}
-		if other.wantsTLS() && !encrypted(o.against) {
+		if o.source.etcd.wantsTLS() && !encrypted(o.against) {
 			return errors.New(errPlain + " of -against")
 		}
 	}
@@ -125,21 +124,15 @@ func (o *checkOptions) againstEtcd() bool {
 	return slices.ContainsFunc(o.against, func(s string) bool { return strings.Contains(s, "://") })
 }
 
-// otherEtcd returns the settings of the etcd that -against names: they are those of the first but for the URLs.
-func (o *checkOptions) otherEtcd() etcdOptions {
-	e := o.source.etcd
-	if e.configFile == "" {
-		e.servers = o.against
-	}
-	return e
-}
-
-// otherRegistry reads what -against names.
+// otherRegistry reads what -against names. The settings of an etcd are those of the first but for the URLs.
 func (o *checkOptions) otherRegistry(notes io.Writer) (check.Registry, error) {
 	if !o.againstEtcd() {
 		return check.FromDirectory(o.against[0])
 	}
-	e := o.otherEtcd()
+	e := o.source.etcd
+	if e.configFile == "" {
+		e.servers = o.against
+	}
 	cfg, err := e.config(o.source.sync)
 	if err != nil {
 		return check.Registry{}, err
