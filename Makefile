@@ -47,7 +47,7 @@ chaos MEMBERS=3
 endef
 export NIGHTLY
 
-# ARGS: of monitoring-check (-short), of hostile (-engine=ring, -run=Records), of bench-peers and bench-self, such as '-all' or '-rounds=30 -only=idle'
+# ARGS: of monitoring-check (-short), of hostile (-engine=epoll, -run=Records), of bench-peers and bench-self, such as '-all' or '-rounds=30 -only=idle'
 # (bin/measure peers -h), of
 # bench-fleet, such as '-nodes=20 -steps=change' (bin/measure fleet -h), of bench-scale, such as '-quick' (bin/measure scale -h), of bench-kernel (bin/measure kernel -h),
 # of bench-takeover (bin/measure takeover -h), of bench-patroni (bin/measure patroni -h), and of systemd (bin/debiancheck systemd -h). SELF: what bench-self

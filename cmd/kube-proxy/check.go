@@ -105,16 +105,13 @@ func (o *checkOptions) examine(flags *pflag.FlagSet) error {
 	case !o.againstEtcd() && len(o.against) > 1:
 		return fmt.Errorf("-against: one directory at a time, or URLs, which have a scheme: %s", commandline.OneLine(o.against.String()))
 	}
+	if o.directory != "" && !o.againstEtcd() {
+		return nil
+	}
 	if o.againstEtcd() {
 		if _, err := etcdsource.New(etcdsource.Config{Endpoints: o.against}); err != nil {
 			return fmt.Errorf("-against: %w", err)
 		}
-		if o.source.etcd.wantsTLS() && !encrypted(o.against) {
-			return errors.New(errPlain + " of -against")
-		}
-	}
-	if o.directory != "" {
-		return nil
 	}
 	return o.source.etcd.contradiction()
 }
@@ -129,41 +126,11 @@ func (o *checkOptions) otherRegistry(notes io.Writer) (check.Registry, error) {
 	if !o.againstEtcd() {
 		return check.FromDirectory(o.against[0])
 	}
-	e := o.source.etcd
-	if e.configFile == "" {
-		e.servers = o.against
-	}
-	cfg, err := e.config(o.source.sync)
+	cfg, err := o.source.etcd.configFor(o.against, o.source.sync)
 	if err != nil {
 		return check.Registry{}, err
 	}
-	cfg.Endpoints = o.against
 	return o.fromEtcd(cfg, notes)
-}
-
-// betweenReads is how long two registries that differ have to become the same: what carries changes from one to the other takes a while.
-const betweenReads = time.Second
-
-// compare reads the other registry, and both once more if they differ, and says in what.
-func (o *checkOptions) compare(here check.Registry, read func(io.Writer) (check.Registry, error), options check.Options, notes io.Writer) (*check.Report, error) {
-	there, err := o.otherRegistry(notes)
-	if err != nil {
-		return nil, fmt.Errorf("-against: %w", err)
-	}
-	report := check.Compare(here, there, options)
-	if !report.Differs() {
-		return report, nil
-	}
-	time.Sleep(betweenReads)
-	hereAgain, err := read(io.Discard) // what it notes has been noted
-	if err != nil {
-		return nil, err
-	}
-	thereAgain, err := o.otherRegistry(io.Discard)
-	if err != nil {
-		return nil, fmt.Errorf("-against: %w", err)
-	}
-	return check.Compare(hereAgain, thereAgain, options, here, there), nil
 }
 
 // report reads the registry and judges it. What there is to say about etcd goes to notes.
@@ -203,7 +170,14 @@ func (o *checkOptions) report(notes io.Writer) (*check.Report, error) {
 		LocalPorts:      local,
 	}
 	if len(o.against) > 0 {
-		return o.compare(r, read, options, notes)
+		return check.Against(r, func() (check.Registry, error) { return read(io.Discard) }, func() (check.Registry, error) {
+			other, err := o.otherRegistry(notes)
+			notes = io.Discard // what there is to note has been noted
+			if err != nil {
+				err = fmt.Errorf("-against: %w", err)
+			}
+			return other, err
+		}, options)
 	}
 	return check.Examine(r, options), nil
 }

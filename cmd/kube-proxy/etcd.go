@@ -95,7 +95,12 @@ func (e *etcdOptions) ignoredContradiction() error {
 
 // config makes of the flags what the etcd source needs to know. It reads the files that they name.
 func (e *etcdOptions) config(sync time.Duration) (etcdsource.Config, error) {
-	cfg := etcdsource.Config{Endpoints: e.servers}
+	return e.configFor(nil, sync)
+}
+
+// configFor is config for an etcd at other URLs, if there are any.
+func (e *etcdOptions) configFor(others []string, sync time.Duration) (etcdsource.Config, error) {
+	cfg, from := etcdsource.Config{Endpoints: e.servers}, e.configFile
 	var err error
 	if e.configFile != "" {
 		var warnings []string
@@ -106,9 +111,15 @@ func (e *etcdOptions) config(sync time.Duration) (etcdsource.Config, error) {
 			glog.Warning(w)
 		}
 	}
+	if len(others) > 0 {
+		if encrypted(cfg.Endpoints) && !encrypted(others) {
+			return cfg, errors.New("https is in none of its URLs, and in those of the first etcd")
+		}
+		cfg.Endpoints, from = others, "-against"
+	}
 	if e.wantsTLS() {
 		if !encrypted(cfg.Endpoints) {
-			return cfg, errors.New(errPlain + " of " + e.configFile)
+			return cfg, errors.New(errPlain + " of " + from)
 		}
 		files := etcdconfig.TLSFiles{Cert: e.certFile, Key: e.keyFile, InsecureSkipVerify: e.insecure}
 		if e.caFile != "" {

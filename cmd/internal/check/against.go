@@ -5,109 +5,145 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
-	"reflect"
 	"slices"
+	"time"
 
 	"kubeproxy/registry"
 )
 
-// Compare reports what a proxy would do with the records of one registry, as [Examine] does, and in what another one differs from it: a key
-// that only one of them has, a value that is another, and a port that another service has there. Each of these is an error, but for keys that
-// no proxy reads.
-//
-// The two are not read at one moment. So they are read twice, if they differ: here and there are what was read last, and before is what was
-// read the first time, here and then there. A difference in a key that was written in between is no error. Without before, each difference is.
-func Compare(here, there Registry, o Options, before ...Registry) *Report {
-	r := Examine(here, o)
+// betweenReads is how long two registries that differ have to become the same: what carries changes from one to the other takes a while.
+const betweenReads = time.Second
+
+// Against reads another registry, and reports what a proxy would do with the records of the first, and in what the other differs: see
+// [Compare]. If they differ, both are read again after a second.
+func Against(first Registry, readFirst, readOther func() (Registry, error), o Options) (*Report, error) {
+	other, err := readOther()
+	if err != nil {
+		return nil, err
+	}
+	report := Compare(first, other, o, nil)
+	if !report.differs() {
+		return report, nil
+	}
+	time.Sleep(betweenReads)
+	firstAgain, err := readFirst()
+	if err != nil {
+		return nil, err
+	}
+	otherAgain, err := readOther()
+	if err != nil {
+		return nil, err
+	}
+	written := make(map[string]bool)
+	noteWritten(written, first, firstAgain)
+	noteWritten(written, other, otherAgain)
+	return Compare(firstAgain, otherAgain, o, written), nil
+}
+
+// Compare reports what a proxy would do with the records of one registry, as [Examine] does, and in what another registry differs: a key
+// that only one of them has, a value that is another, and a port that another service has there. Each of these is an error, but for a key
+// that was written while the two were read, which cannot be read at one moment. Keys that no proxy reads are not compared.
+func Compare(here, there Registry, o Options, written map[string]bool) *Report {
+	x, y := examine(here, o), examine(there, o)
+	r := x.report(here)
 	r.Against = there.Source
-	var moving map[string]bool
-	if len(before) == 2 {
-		moving = make(map[string]bool)
-		noteChanges(moving, before[0], here)
-		noteChanges(moving, before[1], there)
-	}
-	mine, theirs := sorted(here.Records), sorted(there.Records)
-	judged := Examine(there, o).Records // in the order of theirs
-	var all []Verdict
-	for i, j := 0, 0; i < len(mine) || j < len(theirs); {
-		side := 0
-		switch {
-		case i == len(mine):
-			side = 1
-		case j == len(theirs):
-			side = -1
-		default:
-			side = cmp.Compare(mine[i].Key, theirs[j].Key)
-		}
-		switch {
-		case side < 0:
-			v := r.Records[i]
-			v.differs(&mine[i], moving, OnlyHere, "not in "+there.Source)
-			all = append(all, v)
-			i++
-		case side > 0:
-			v := judged[j]
-			v.Verdict, v.Holds, v.Findings = OK, "", []Finding{}
-			v.differs(&theirs[j], moving, OnlyThere, "only in "+there.Source)
-			all = append(all, v)
-			j++
-		default:
-			v := r.Records[i]
-			switch {
-			case !sameValue(mine[i].Value, theirs[j].Value):
-				v.differs(&mine[i], moving, AnotherValue, "another value in "+there.Source)
-			case mine[i].Created == 0 || theirs[j].Created == 0: // a directory does not say who was first
-			case v.conflict() != judged[j].conflict():
-				v.differs(&mine[i], moving, AnotherOwner, "the same value in "+there.Source+", where "+cmp.Or(judged[j].conflict(), "no other service has its ports"))
-			}
-			all = append(all, v)
-			i++
-			j++
+	theirs := make(map[string]*Record, len(there.Records))
+	for i := range there.Records {
+		if k := &there.Records[i]; !k.LeftOut {
+			theirs[k.Key] = k
 		}
 	}
-	r.Records = all
+	keys := sorted(here.Records)
+	for i := range keys {
+		k, v := &keys[i], &r.Records[i]
+		if k.LeftOut {
+			continue
+		}
+		other := theirs[k.Key]
+		delete(theirs, k.Key)
+		switch {
+		case k.Err != nil || isForeign(k.Key):
+		case other == nil:
+			v.differs(written[k.Key], OnlyHere, "not in "+there.Source)
+		case other.Err != nil:
+			v.differs(written[k.Key], AnotherValue, "cannot be read in "+there.Source)
+		case !sameValue(k.Value, other.Value):
+			v.differs(written[k.Key], AnotherValue, "another value in "+there.Source)
+		default:
+			x.compareOwners(y, k.Key, v, there.Source, written)
+		}
+	}
+	for key := range theirs {
+		if isForeign(key) {
+			continue
+		}
+		v := Verdict{Key: showKey(key), Verdict: OK, Findings: []Finding{}}
+		if parsed, err := registry.ParseKey(key); err == nil {
+			v.Kind, v.Name = parsed.Kind.String(), parsed.Name.String()
+		}
+		v.differs(written[key], OnlyThere, "only in "+there.Source)
+		keys, r.Records = append(keys, Record{Key: key}), append(r.Records, v)
+	}
+	order := make([]int, len(keys))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(keys[a].Key, keys[b].Key) })
+	records := make([]Verdict, len(order))
+	for i, from := range order {
+		records[i] = r.Records[from]
+	}
+	r.Records = records
 	r.count()
 	return r
 }
 
-// Differs reports whether one of the findings is a difference, or would be one if its key had not been written meanwhile.
-func (r *Report) Differs() bool {
-	return slices.ContainsFunc(r.Records, func(v Verdict) bool {
-		return slices.ContainsFunc(v.Findings, func(f Finding) bool {
-			switch f.Code {
-			case OnlyHere, OnlyThere, AnotherValue, AnotherOwner, BeingWritten:
-				return true
-			}
-			return false
-		})
-	})
-}
-
-// differs adds a difference, unless no proxy reads the key.
-func (v *Verdict) differs(of *Record, moving map[string]bool, code Code, text string) {
-	if _, err := registry.ParseKey(of.Key); of.LeftOut || errors.Is(err, registry.ErrForeign) {
-		v.Verdict = Ignored
+// compareOwners reports the ports of a service that another service has in y. A directory does not say which value is older, so there
+// nothing is compared.
+func (x *examination) compareOwners(y *examination, key string, v *Verdict, there string, written map[string]bool) {
+	parsed, err := registry.ParseKey(key)
+	s, t := x.services[parsed.Name], y.services[parsed.Name]
+	if err != nil || parsed.Kind != registry.KindService || s == nil || t == nil || s.key != key || s.modified == 0 || t.modified == 0 {
 		return
 	}
-	if moving[of.Key] {
-		v.find(Info, BeingWritten, text+"; it was written while the two were read")
-		return
-	}
-	v.find(Error, code, text)
-}
-
-// conflict is what is said of the ports that another service has; "" if nothing is.
-func (v *Verdict) conflict() string {
-	for _, f := range v.Findings {
-		if f.Code == PortConflict {
-			return f.Text
+	var ports list
+	moving := false
+	for _, p := range s.Service.Ports {
+		a, b := x.owners[p.ID()], y.owners[p.ID()]
+		if a == nil || b == nil || a.Service.Name == b.Service.Name {
+			continue
 		}
+		ports.add(func() string { return p.ID().Short() + " belongs to " + b.Service.Name.String() })
+		moving = moving || written[a.key] || written[b.key]
 	}
-	return ""
+	if ports.count > 0 {
+		v.differs(moving, AnotherOwner, "the same value in "+there+", where "+ports.String())
+	}
 }
 
-// noteChanges adds the keys whose value is not the same in both.
-func noteChanges(moving map[string]bool, before, after Registry) {
+// differs adds a difference, before all that is said of the record itself.
+func (v *Verdict) differs(written bool, code Code, text string) {
+	before := v.Findings
+	v.Findings = nil
+	if written {
+		v.find(Info, BeingWritten, text+"; it was written while the two were read")
+	} else {
+		v.find(Error, code, text)
+	}
+	v.Findings = append(v.Findings, before...)
+}
+
+// differs reports whether there is a difference.
+func (r *Report) differs() bool {
+	return slices.ContainsFunc(r.Records, func(v Verdict) bool { return len(v.Findings) > 0 && v.Findings[0].isDifference() })
+}
+
+func (f *Finding) isDifference() bool {
+	return slices.Contains([]Code{OnlyHere, OnlyThere, AnotherValue, AnotherOwner, BeingWritten}, f.Code)
+}
+
+// noteWritten adds the keys that are not the same in both.
+func noteWritten(written map[string]bool, before, after Registry) {
 	was := make(map[string]*Record, len(before.Records))
 	for i := range before.Records {
 		was[before.Records[i].Key] = &before.Records[i]
@@ -115,27 +151,26 @@ func noteChanges(moving map[string]bool, before, after Registry) {
 	for i := range after.Records {
 		now := &after.Records[i]
 		if b := was[now.Key]; b == nil || b.Modified != now.Modified || !bytes.Equal(b.Value, now.Value) {
-			moving[now.Key] = true
+			written[now.Key] = true
 		}
 		delete(was, now.Key)
 	}
 	for key := range was {
-		moving[key] = true
+		written[key] = true
 	}
 }
 
-// sameValue reports whether two values are the same, or are JSON that says the same.
+// isForeign reports whether no proxy reads a key.
+func isForeign(key string) bool {
+	_, err := registry.ParseKey(key)
+	return errors.Is(err, registry.ErrForeign)
+}
+
+// sameValue reports whether two values are the same, or JSON that differs in white space alone.
 func sameValue(a, b []byte) bool {
 	if bytes.Equal(a, b) {
 		return true
 	}
-	var x, y any
-	return decodeExactly(a, &x) && decodeExactly(b, &y) && reflect.DeepEqual(x, y)
-}
-
-// decodeExactly decodes JSON without rounding its numbers.
-func decodeExactly(text []byte, into *any) bool {
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.UseNumber()
-	return d.Decode(into) == nil && !d.More()
+	var x, y bytes.Buffer
+	return json.Compact(&x, a) == nil && json.Compact(&y, b) == nil && bytes.Equal(x.Bytes(), y.Bytes())
 }

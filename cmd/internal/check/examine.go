@@ -46,7 +46,8 @@ type examination struct {
 	unusable  map[object]bool           // there is a record, and it cannot be used
 	encrypted list                      // the keys whose values are
 	listeners int
-	own       proxy.OwnListeners // all of them, and the operators' ports
+	owners    map[registry.ListenerID]*held // the service that has each
+	own       proxy.OwnListeners            // all of them, and the operators' ports
 }
 
 // An object is a service, the endpoints of one, or an endpoint slice.
@@ -59,6 +60,7 @@ type object struct {
 type held struct {
 	decode.Record
 	verdict  *Verdict
+	key      string
 	modified int64 // the revision of its value; 0: not known
 }
 
@@ -69,7 +71,10 @@ type joined struct {
 }
 
 // Examine judges every record of a registry, and all of them together.
-func Examine(r Registry, o Options) *Report {
+func Examine(r Registry, o Options) *Report { return examine(r, o).report(r) }
+
+// examine is Examine without the report.
+func examine(r Registry, o Options) *examination {
 	if !o.Bind.IsValid() {
 		o.Bind = netip.IPv4Unspecified()
 	}
@@ -79,6 +84,7 @@ func Examine(r Registry, o Options) *Report {
 		endpoints: make(map[registry.Name]*joined),
 		slices:    make(map[registry.Name][]*held),
 		unusable:  make(map[object]bool),
+		owners:    make(map[registry.ListenerID]*held),
 		own:       proxy.NewOwnListeners(o.Bind, o.Operators),
 	}
 	stored := sorted(r.Records)
@@ -103,7 +109,7 @@ func Examine(r Registry, o Options) *Report {
 		}
 		x.say(Info, Elsewhere, "not read, because only what is below registry/services has keys: "+l.String())
 	}
-	return x.report(r)
+	return x
 }
 
 // sorted returns the records in the order of their keys.
@@ -162,7 +168,7 @@ func (x *examination) read(stored *Record, v *Verdict) {
 		record.Service.Created = stored.Created
 		record.Service.Date(nil, cmp.Or(stored.Modified, stored.Created))
 	}
-	x.take(&held{record, v, cmp.Or(stored.Modified, stored.Created)})
+	x.take(&held{record, v, stored.Key, cmp.Or(stored.Modified, stored.Created)})
 }
 
 // take puts a record in force. A flat key and a namespaced one may name the same object: then the

@@ -16,11 +16,11 @@ import (
 const widest = 60
 
 // WriteText writes a report to be read: a line for each record, what there is to say about the whole,
-// and a summary. Records that are encrypted share one line.
+// and a summary. Records that are encrypted share one line, unless another registry differs in them.
 func (r *Report) WriteText(w io.Writer) error {
 	out := bufio.NewWriter(w)
 	records := slices.DeleteFunc(slices.Clone(r.Records), func(v Verdict) bool {
-		return slices.ContainsFunc(v.Findings, func(f Finding) bool { return f.Code == Encrypted })
+		return slices.ContainsFunc(v.Findings, func(f Finding) bool { return f.Code == Encrypted }) && !v.Findings[0].isDifference()
 	})
 	width := len("RECORD")
 	for _, v := range records {

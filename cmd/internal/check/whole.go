@@ -26,6 +26,7 @@ func (x *examination) shareOutPorts() {
 		slices.SortFunc(claims[id], func(a, b *held) int { return precedence(a).Compare(precedence(b)) })
 		owner := claims[id][0]
 		x.own.Add(id)
+		x.owners[id] = owner
 		for _, s := range claims[id][1:] {
 			add(waiting, s, func() string { return id.Short() + " belongs to " + owner.Service.Name.String() + why(owner, s) })
 			if mayDiffer(owner, s) {

@@ -34,6 +34,6 @@
 //
 //	make hostile                      all of it
 //	make hostile ARGS=-run=Records    some
-//	make hostile ARGS=-engine=ring    with another engine
+//	make hostile ARGS=-engine=epoll   with another engine
 //	make hostile ARGS='-args -h'      this, and the flags
 package hostile

@@ -39,8 +39,8 @@ type Node struct {
 		TurnTimes() traffic.TurnTimes
 		KernelStatus() *kernel.Status // nil: the kernel is to carry nothing
 	}
-	Rotations       func() iter.Seq[rotation.Status] // endpoints in numbers, in no order
-	ElectedBy       func(registry.Name) string       // the key that elects the endpoints of a service, as elections name it; "": none does
+	Rotation        func(registry.PortKey) (s rotation.Status, ok bool) // endpoints of one port in numbers
+	ElectedBy       func(registry.Name) string                          // the key that elects the endpoints of a service, as elections name it; "": none does
 	Endpoints       func() []rotation.EndpointStatus
 	EndpointsOf     func(registry.Name) []rotation.EndpointStatus // the same of one service
 	Checks          func() checks.Counts                          // nil where endpoints are not checked
@@ -188,14 +188,11 @@ func (c collector) Collect(metrics chan<- prometheus.Metric) {
 	c.collectConfig(out, st)
 	c.collectPorts(out)
 	unserved := make(map[string]map[registry.Name]bool) // by the key that elects their endpoints
-	rotations := make(map[registry.PortKey]rotation.Status)
-	for r := range c.node.Rotations() {
-		rotations[r.Service] = r
-	}
+	told := make(map[registry.PortKey]bool)             // a service may have one name for a port of each protocol
 	for t := range c.node.Proxier.EachTotals() {
-		if r, ok := rotations[t.Service]; ok {
+		if r, ok := c.node.Rotation(t.Service); ok && !told[t.Service] {
+			told[t.Service] = true
 			out.rotation(r)
-			delete(rotations, t.Service) // a service may have one name for a port of each protocol
 			if r.Endpoints == 0 && len(st.Elections) > 0 {
 				addTo(unserved, c.node.ElectedBy(t.Service.Name), t.Service.Name)
 			}

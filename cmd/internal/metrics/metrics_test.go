@@ -72,15 +72,21 @@ func (s *site) watch() *Metrics {
 func (s *site) watchChosen(choice Choice) *Metrics {
 	m := New("v1.2.3", "cafe", choice)
 	m.Watch(Node{
-		Ready:           func() error { return s.notReady },
-		Live:            func() error { return nil },
-		ConfigAge:       func() time.Duration { return 1500 * time.Millisecond },
-		Stale:           func() bool { return true },
-		Status:          func() config.Status { return s.status },
-		Lost:            func() (all, some int) { return 7, 3 },
-		Pending:         func() config.Pending { return s.pending },
-		Proxier:         s,
-		Rotations:       func() iter.Seq[rotation.Status] { return slices.Values(s.rotations) },
+		Ready:     func() error { return s.notReady },
+		Live:      func() error { return nil },
+		ConfigAge: func() time.Duration { return 1500 * time.Millisecond },
+		Stale:     func() bool { return true },
+		Status:    func() config.Status { return s.status },
+		Lost:      func() (all, some int) { return 7, 3 },
+		Pending:   func() config.Pending { return s.pending },
+		Proxier:   s,
+		Rotation: func(of registry.PortKey) (rotation.Status, bool) {
+			i := slices.IndexFunc(s.rotations, func(r rotation.Status) bool { return r.Service == of })
+			if i < 0 {
+				return rotation.Status{}, false
+			}
+			return s.rotations[i], true
+		},
 		FailedTakeovers: func() uint64 { return 3 },
 		UpgradeFailure:  func() (time.Time, error) { return time.Now(), errors.New("it ended") },
 		Drained:         func() bool { return true },

@@ -478,7 +478,7 @@ func (o *Options) measured(h *health, proxier *proxy.Proxier, balancer *balance.
 		Pending:         h.pending,
 		Proxier:         proxier,
 		Checks:          balancer.Checker.Counts,
-		Rotations:       balancer.RotationStatus,
+		Rotation:        balancer.StatusOfPort,
 		FailedTakeovers: line.failures.Load,
 		UpgradeFailure:  o.UpgradeFailure,
 		ElectedBy:       func(name registry.Name) string { return elections.KeyOf(proxier.Service(name)) },

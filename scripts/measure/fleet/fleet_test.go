@@ -134,6 +134,7 @@ func TestWhatMakesNoSenseIsRefused(t *testing.T) {
 	for _, args := range []string{
 		"more", "-nodes=-1", "-nodes=1001", "-services=0", "-services=20001", "-endpoints=0", "-rounds=0", "-idle=0",
 		"-sources=ten", "-sources=0", "-steps=sleep", "-via=carrier-pigeon", "-outages=soon", "-no-such", "-nice=20", "-nice=-1", "-freeze=0", "-rate=0", "-puts=elsewhere",
+		"-via=api-server", "-via=grpc-proxy",
 	} {
 		_, err := parseOptions(strings.Fields(args))
 		if !errors.As(err, new(measure.UsageError)) {

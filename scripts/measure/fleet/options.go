@@ -5,6 +5,7 @@ package fleet
 import (
 	"flag"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -95,6 +96,10 @@ func parseOptions(args []string) (options, error) {
 	switch {
 	case o.nodes < 0 || o.nodes > maxNodes:
 		return o, measure.Usage("-nodes=%d is not between 0 and %d", o.nodes, maxNodes)
+	case o.nodes > 0 && !slices.ContainsFunc(o.ways, func(way string) bool { return way != apiServer }):
+		return o, measure.Usage("-via=%s is a way of sources alone: give -nodes=0", apiServer)
+	case len(o.sources) > 0 && !slices.ContainsFunc(o.ways, func(way string) bool { return way != grpcProxy }):
+		return o, measure.Usage("-via=%s is a way of nodes alone: give -sources=none", grpcProxy)
 	case o.services < 1 || o.services > maxServices:
 		return o, measure.Usage("-services=%d is not between 1 and %d", o.services, maxServices)
 	case o.endpoints < 1 || o.Rounds < 1 || o.changes < 1 || o.idle <= 0 || o.period <= 0:
