@@ -76,7 +76,7 @@ func (o *checkOptions) commandLine() *commandline.Command {
 		f.VarP(commandline.Choice(&o.output, outputText, outputJSON), "o", "o", "`format` of the report of kube-proxy check: text or json")
 		f.Var(&o.against, "against", "another `registry` to compare with: the URLs of its etcd, separated by commas, or its directory")
 		f.BoolVar(&o.strict, "strict", false, "exit with 1 if there are warnings, too")
-		f.Var(commandline.Positive(&o.timeout), "timeout", "how long to wait for etcd, each time that it is read")
+		f.Var(commandline.Positive(&o.timeout), "timeout", "how long to wait for etcd, in all")
 	})
 	c.Show(flagsForCheck)
 	return c
@@ -122,7 +122,7 @@ func (o *checkOptions) againstEtcd() bool {
 }
 
 // otherRegistry reads what -against names. The settings of an etcd are those of the first but for the URLs.
-func (o *checkOptions) otherRegistry(notes io.Writer) (check.Registry, error) {
+func (o *checkOptions) otherRegistry(ctx context.Context, notes io.Writer) (check.Registry, error) {
 	if !o.againstEtcd() {
 		return check.FromDirectory(o.against[0])
 	}
@@ -130,11 +130,13 @@ func (o *checkOptions) otherRegistry(notes io.Writer) (check.Registry, error) {
 	if err != nil {
 		return check.Registry{}, err
 	}
-	return o.fromEtcd(cfg, notes)
+	return o.fromEtcd(ctx, cfg, notes)
 }
 
 // report reads the registry and judges it. What there is to say about etcd goes to notes.
 func (o *checkOptions) report(notes io.Writer) (*check.Report, error) {
+	ctx, cancel := context.WithTimeoutCause(context.Background(), o.timeout, fmt.Errorf("no answer for %v", o.timeout))
+	defer cancel()
 	served := o.guards()
 	read := func(io.Writer) (check.Registry, error) { return check.FromDirectory(o.directory) }
 	if o.directory == "" {
@@ -142,8 +144,8 @@ func (o *checkOptions) report(notes io.Writer) (*check.Report, error) {
 		if err != nil {
 			return nil, err
 		}
-		served.EtcdPorts = etcd.LocalPorts(context.Background())
-		read = func(notes io.Writer) (check.Registry, error) { return o.fromEtcd(etcd, notes) }
+		served.EtcdPorts = etcd.LocalPorts(ctx)
+		read = func(notes io.Writer) (check.Registry, error) { return o.fromEtcd(ctx, etcd, notes) }
 	}
 	r, err := read(notes)
 	if err != nil {
@@ -171,7 +173,7 @@ func (o *checkOptions) report(notes io.Writer) (*check.Report, error) {
 	}
 	if len(o.against) > 0 {
 		return check.Against(r, func() (check.Registry, error) { return read(io.Discard) }, func() (check.Registry, error) {
-			other, err := o.otherRegistry(notes)
+			other, err := o.otherRegistry(ctx, notes)
 			notes = io.Discard // what there is to note has been noted
 			if err != nil {
 				err = fmt.Errorf("-against: %w", err)
@@ -195,9 +197,7 @@ func (o *checkOptions) guards() proxy.Config {
 }
 
 // fromEtcd reads the registry of an etcd, as it is now. That it is an old etcd, and why, is noted as the proxy logs it.
-func (o *checkOptions) fromEtcd(cfg etcdsource.Config, notes io.Writer) (check.Registry, error) {
-	ctx, cancel := context.WithTimeoutCause(context.Background(), o.timeout, fmt.Errorf("no answer for %v", o.timeout))
-	defer cancel()
+func (o *checkOptions) fromEtcd(ctx context.Context, cfg etcdsource.Config, notes io.Writer) (check.Registry, error) {
 	complete, err := cfg.Complete()
 	if err != nil {
 		return check.Registry{}, err

@@ -218,7 +218,7 @@ func TestCheckComparesTwoRegistries(t *testing.T) {
 	}
 	o := newCheck()
 	o.source.etcd.configFile, o.against = file, []string{one.URL()}
-	if _, err := o.otherRegistry(io.Discard); err == nil || !strings.Contains(err.Error(), "https is in none of its URLs") {
+	if _, err := o.otherRegistry(t.Context(), io.Discard); err == nil || !strings.Contains(err.Error(), "https is in none of its URLs") {
 		t.Errorf("an etcd without TLS in the place of one with it: %v", err)
 	}
 }

@@ -8,16 +8,16 @@ import (
 	"strings"
 	"testing"
 
-	"kubeproxy/config/apisource/apitest"
+	"kubeproxy/internal/apiserver"
 	"kubeproxy/proxy/proxytest"
 )
 
 // A service of an API server, of either age, is open on this node, with its endpoints behind it; etcd is not asked for anything.
 func TestServicesOfAnAPIServerAreServed(t *testing.T) {
-	for name, dialect := range map[string]apitest.Dialect{"0.4.4": apitest.V044, "1.36.3": apitest.V1} {
+	for name, dialect := range map[string]apiserver.Dialect{"0.4.4": apiserver.V044, "1.36.3": apiserver.V1} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			api, port := apitest.New(dialect), proxytest.FreePort(t)
+			api, port := apiserver.New(dialect), proxytest.FreePort(t)
 			endpoint := proxytest.ServeTCP(t, "127.0.0.1:0", proxytest.Chat("a"))
 			api.PutService("default", "chat", int(port))
 			api.PutEndpoints("default", "chat", endpoint.Addr.String())
@@ -39,7 +39,7 @@ func TestServicesOfAnAPIServerAreServed(t *testing.T) {
 // A kubeconfig names the server and the token, and -master another address of it.
 func TestAKubeconfigIsEnough(t *testing.T) {
 	dir := t.TempDir()
-	api, port := apitest.New(apitest.V1), proxytest.FreePort(t)
+	api, port := apiserver.New(apiserver.V1), proxytest.FreePort(t)
 	api.Token("secret")
 	api.PutService("default", "chat", int(port))
 	server := httptest.NewServer(api)

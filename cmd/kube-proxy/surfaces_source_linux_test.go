@@ -15,8 +15,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"kubeproxy/cmd/internal/check"
-	"kubeproxy/config/apisource/apitest"
 	"kubeproxy/config/etcdsource/etcdtest"
+	"kubeproxy/internal/apiserver"
 	"kubeproxy/proxy/proxytest"
 	"kubeproxy/registry"
 )
@@ -45,7 +45,7 @@ var sourceCases = []struct {
 	{
 		name: "an API server ends each watch at once", served: true, away: true,
 		stage: func(t *testing.T, s *sourceStage) {
-			s.fromAPIServer(t, func(e apitest.Exchange) bool {
+			s.fromAPIServer(t, func(e apiserver.Exchange) bool {
 				if e.Watch {
 					e.W.WriteHeader(http.StatusOK)
 				}
@@ -60,7 +60,7 @@ var sourceCases = []struct {
 	{
 		name: "the list of an API server has no end", away: true,
 		stage: func(t *testing.T, s *sourceStage) {
-			s.fromAPIServer(t, func(e apitest.Exchange) bool {
+			s.fromAPIServer(t, func(e apiserver.Exchange) bool {
 				if e.Watch || e.Resource != "services" {
 					return false
 				}
@@ -164,9 +164,9 @@ func TestEverySurfaceSaysWhatASourceLacks(t *testing.T) {
 }
 
 // fromAPIServer has the node read an API server that answers some questions in a way of its own.
-func (s *sourceStage) fromAPIServer(t *testing.T, answer func(apitest.Exchange) bool) {
+func (s *sourceStage) fromAPIServer(t *testing.T, answer func(apiserver.Exchange) bool) {
 	t.Helper()
-	api := apitest.New(apitest.V1)
+	api := apiserver.New(apiserver.V1)
 	api.PutService("default", "web", int(s.port))
 	api.PutEndpoints("default", "web", proxytest.ServeTCP(t, "127.0.0.1:0", proxytest.Chat("web")).Addr.String())
 	api.Break(answer)

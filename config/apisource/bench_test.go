@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"kubeproxy/config"
-	"kubeproxy/config/apisource/apitest"
 	"kubeproxy/config/records"
 	"kubeproxy/config/records/recordstest"
+	"kubeproxy/internal/apiserver"
 	"kubeproxy/registry"
 	"kubeproxy/registry/decode"
 )
@@ -86,7 +86,7 @@ func benchmarkList(b *testing.B, begin func() *records.State) {
 // BenchmarkChangeToUpdate changes one of 100 services in a server, and waits for the Update that tells of it. The server, which
 // is one in memory, and the network of this machine are in it.
 func BenchmarkChangeToUpdate(b *testing.B) {
-	server := apitest.New(apitest.V1)
+	server := apiserver.New(apiserver.V1)
 	for i := range 100 {
 		server.PutService("default", fmt.Sprintf("service-%05d", i), 1000+i)
 	}

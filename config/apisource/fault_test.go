@@ -13,15 +13,15 @@ import (
 	"testing"
 	"time"
 
-	"kubeproxy/config/apisource/apitest"
 	"kubeproxy/config/remote"
+	"kubeproxy/internal/apiserver"
 )
 
 // A list fails only for the server's sake: its watch goes on, what is known stays in force, and a broken watch is begun again
 // where it was, though no list works.
 func TestWhileOneRecordMakesEveryListFailTheWatchGoesOn(t *testing.T) {
 	follow(t, func(f *follower) {
-		if f.server.Dialect >= apitest.V1 {
+		if f.server.Dialect >= apiserver.V1 {
 			return // such a server decodes what it has written
 		}
 		f.server.PutService("default", "web", 8000)
@@ -429,7 +429,7 @@ func TestAWatchThatHasToldMuchMayBeSilent(t *testing.T) {
 }
 
 func TestTheStateOfASilentV1IsCurrentWithTheFirstQuestion(t *testing.T) {
-	followOne(t, apitest.V1, func(f *follower) {
+	followOne(t, apiserver.V1, func(f *follower) {
 		f.server.PutService("default", "web", 8000)
 		f.begin()
 		f.after(probePeriod + time.Second)
@@ -441,7 +441,7 @@ func TestTheStateOfASilentV1IsCurrentWithTheFirstQuestion(t *testing.T) {
 
 // Events do not put off the question how far the server has come: on a busy cluster there is always one.
 func TestTheStateOfABusyV1IsCurrent(t *testing.T) {
-	followOne(t, apitest.V1, func(f *follower) {
+	followOne(t, apiserver.V1, func(f *follower) {
 		f.begin(func(c *Config) { c.SyncPeriod = time.Hour })
 		f.soon()
 		for i := range 15 {
@@ -456,7 +456,7 @@ func TestTheStateOfABusyV1IsCurrent(t *testing.T) {
 
 // A bookmark may say less than the server has answered a moment before. It confirms an earlier answer then.
 func TestBookmarksThatLagBehindMakeTheStateCurrent(t *testing.T) {
-	followOne(t, apitest.V1, func(f *follower) {
+	followOne(t, apiserver.V1, func(f *follower) {
 		f.server.Break(func(e exchange) bool {
 			if !e.Watch || e.Resource != "services" {
 				return false
@@ -493,7 +493,7 @@ func TestBookmarksThatLagBehindMakeTheStateCurrent(t *testing.T) {
 
 // An answer that the watch has overtaken on its way is not one of a server that has lost what it had.
 func TestAnEventDuringTheQuestionCostsNoList(t *testing.T) {
-	followOne(t, apitest.V1, func(f *follower) {
+	followOne(t, apiserver.V1, func(f *follower) {
 		f.server.PutService("default", "web", 8000)
 		f.server.Break(func(e exchange) bool {
 			if e.Watch || e.Resource != "services" || e.R.URL.Query().Get("limit") != "1" {
@@ -518,7 +518,7 @@ func TestAnEventDuringTheQuestionCostsNoList(t *testing.T) {
 
 // What is longer than a record may be is rejected by its name, and never held.
 func TestAnEventThatIsTooLongHurtsOnlyItsObject(t *testing.T) {
-	followOne(t, apitest.V1, func(f *follower) {
+	followOne(t, apiserver.V1, func(f *follower) {
 		f.server.PutService("default", "web", 8000)
 		f.begin()
 		f.soon()
@@ -534,7 +534,7 @@ func TestAnEventThatIsTooLongHurtsOnlyItsObject(t *testing.T) {
 }
 
 func TestAVersionThatIsGivenIsNotAskedFor(t *testing.T) {
-	followOne(t, apitest.V054, func(f *follower) {
+	followOne(t, apiserver.V054, func(f *follower) {
 		f.server.PutService("default", "web", 8000)
 		f.begin(func(c *Config) { c.APIVersion = "v1beta1" })
 		f.soon()

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"kubeproxy/config/apisource/apitest"
 	"kubeproxy/config/records/recordstest"
+	"kubeproxy/internal/apiserver"
 )
 
 // logSince begins a part of the log, and returns a function that reads it: one line for each message that is no V line, beginning with
@@ -34,7 +34,7 @@ func mustBegin(t *testing.T, lines []string, want ...string) {
 // One resource has a state of its own, so that it has no usable object says nothing of the server.
 func TestABadObjectIsNamedThoughItsResourceHasNoOther(t *testing.T) {
 	log := logSince(t)
-	followOne(t, apitest.V1, func(f *follower) {
+	followOne(t, apiserver.V1, func(f *follower) {
 		f.server.PutService("default", "bad", 99999)
 		f.server.PutEndpoints("default", "web", "10.0.0.1:80")
 		f.begin()
@@ -45,7 +45,7 @@ func TestABadObjectIsNamedThoughItsResourceHasNoOther(t *testing.T) {
 
 func TestTheLogOfADayWithAServer(t *testing.T) {
 	log := logSince(t)
-	followOne(t, apitest.V1Endpoints, func(f *follower) {
+	followOne(t, apiserver.V1Endpoints, func(f *follower) {
 		f.server.PutService("default", "web", 8000)
 		f.server.PutService("default", "bad", 99999)
 		f.begin()
@@ -75,7 +75,7 @@ func TestTheLogOfADayWithAServer(t *testing.T) {
 
 func TestTheLogOfAServerThatRefusesEveryList(t *testing.T) {
 	log := logSince(t)
-	followOne(t, apitest.V044, func(f *follower) {
+	followOne(t, apiserver.V044, func(f *follower) {
 		f.begin()
 		f.soon()
 		f.server.Undecodable()
@@ -90,7 +90,7 @@ func TestTheLogOfAServerThatRefusesEveryList(t *testing.T) {
 
 func TestTenMinutesWithoutAServerTakeADozenLines(t *testing.T) {
 	log := logSince(t)
-	followOne(t, apitest.V1, func(f *follower) {
+	followOne(t, apiserver.V1, func(f *follower) {
 		f.begin(func(c *Config) {
 			c.dial = func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("no route to host") }
 		})

@@ -12,18 +12,19 @@ import (
 
 	"kubeproxy/config/apisource/apitest"
 	"kubeproxy/config/records/recordstest"
+	"kubeproxy/internal/apiserver"
 	"kubeproxy/registry"
 )
 
 func TestMain(m *testing.M) { recordstest.Main(m) }
 
 // dialects are the servers that tests run against.
-var dialects = map[string]apitest.Dialect{"0.4.4": apitest.V044, "0.5.4": apitest.V054, "1.36.3": apitest.V1, "1.16.0": apitest.V1Endpoints}
+var dialects = map[string]apiserver.Dialect{"0.4.4": apiserver.V044, "0.5.4": apiserver.V054, "1.36.3": apiserver.V1, "1.16.0": apiserver.V1Endpoints}
 
 // A follower is a source that follows a server, and what it has said. It lives in a bubble of package synctest.
 type follower struct {
 	t       *testing.T
-	server  *apitest.Server
+	server  *apiserver.Server
 	network *apitest.Network
 	source  *Source
 	stop    func() // ends the source, and waits
@@ -42,10 +43,10 @@ func follow(t *testing.T, test func(*follower)) {
 	}
 }
 
-func followOne(t *testing.T, dialect apitest.Dialect, test func(*follower)) {
+func followOne(t *testing.T, dialect apiserver.Dialect, test func(*follower)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		f := &follower{t: t, server: apitest.New(dialect), state: make(map[string]string)}
+		f := &follower{t: t, server: apiserver.New(dialect), state: make(map[string]string)}
 		f.network = apitest.Serve(t, f.server)
 		test(f)
 	})
@@ -157,7 +158,7 @@ func (f *follower) want(want string) {
 	}
 }
 
-type exchange = apitest.Exchange
+type exchange = apiserver.Exchange
 
 // count counts the requests so far: lists of services, or watches of them.
 func (f *follower) count(what string) (n int) {

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"kubeproxy/config/apisource/apitest"
+	"kubeproxy/internal/apiserver"
 	"kubeproxy/registry"
 )
 
@@ -79,7 +79,7 @@ func (m *model) write() {
 	m.writes++
 	name := fmt.Sprint("s-", m.random.IntN(6))
 	namespace := "default"
-	if m.server.Dialect >= apitest.V1 && m.random.IntN(2) == 0 { // Endpoints of older servers may hide theirs
+	if m.server.Dialect >= apiserver.V1 && m.random.IntN(2) == 0 { // Endpoints of older servers may hide theirs
 		namespace = "team"
 	}
 	object := strings.TrimPrefix(namespace+"/", "default/") + name
@@ -263,7 +263,7 @@ func (m *model) advance(key, value string) {
 func (m *model) settle() {
 	m.t.Helper()
 	m.mend()
-	if m.server.Dialect >= apitest.V1 {
+	if m.server.Dialect >= apiserver.V1 {
 		m.after(2*time.Minute + maxSilence) // after a list, and the end of a watch that was muted
 	} else {
 		m.after(time.Minute)

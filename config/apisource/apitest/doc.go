@@ -1,4 +1,2 @@
-// Package apitest has an API server for tests: a registry in memory, which answers lists and watches as the servers of Kubernetes
-// 0.4.4, 0.5.4 and 1.36.3 were seen to (testdata of package apisource has what they said), and can be broken in the ways in
-// which these were seen to break.
+// Package apitest has a network in memory for tests of an API server's clients, which can be broken.
 package apitest

@@ -12,7 +12,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"kubeproxy/config/apisource/apitest"
+	"kubeproxy/internal/apiserver"
 	"kubeproxy/internal/process"
 	"kubeproxy/registry"
 	"kubeproxy/registry/decode"
@@ -59,9 +59,9 @@ func runAPIServer(etcd, addr string) (err error) {
 }
 
 // mirror returns an API server with what is in etcd, and what has it follow etcd from there until ctx ends.
-func mirror(ctx context.Context, c *clientv3.Client) (server *apitest.Server, follow func() error, err error) {
+func mirror(ctx context.Context, c *clientv3.Client) (server *apiserver.Server, follow func() error, err error) {
 	defer try.Catch(&err)
-	server = apitest.New(apitest.V1)
+	server = apiserver.New(apiserver.V1)
 	all := try.Get(c.Get(ctx, registry.Prefix, clientv3.WithPrefix(), clientv3.WithSort(clientv3.SortByModRevision, clientv3.SortAscend)))
 	for _, kv := range all.Kvs {
 		try.Do(serve(server, string(kv.Key), kv.Value, kv.ModRevision))
@@ -83,7 +83,7 @@ func mirror(ctx context.Context, c *clientv3.Client) (server *apitest.Server, fo
 }
 
 // serve has the server serve a record as of a revision.
-func serve(server *apitest.Server, key string, value []byte, revision int64) error {
+func serve(server *apiserver.Server, key string, value []byte, revision int64) error {
 	record, _, err := decode.Decode(key, value)
 	if err != nil {
 		return fmt.Errorf("%s: %w", key, err)
