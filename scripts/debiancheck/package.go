@@ -79,7 +79,7 @@ const appArmorAsked = "/tmp/apparmor"
 func (s *site) layOutAppArmor() (err error) {
 	defer try.Catch(&err)
 	for name, does := range map[string]string{"aa-enabled": "exit 0", "apparmor_parser": "echo \"$@\" >>" + appArmorAsked} {
-		try.Do(os.WriteFile(s.path("/usr/local/bin/"+name), []byte("#!/bin/sh\n"+does+"\n"), 0o755))
+		try.Do(os.WriteFile(s.path("/usr/sbin/"+name), []byte("#!/bin/sh\n"+does+"\n"), 0o755))
 	}
 	return nil
 }
