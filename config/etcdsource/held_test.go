@@ -114,7 +114,7 @@ func TestWhatEtcdStillTellsOfIsNotOverdue(t *testing.T) {
 			t.Fatalf("error %v, %d updates; want none before etcd has had a period to tell of the rest", err, len(out))
 		}
 		time.Sleep(x.cfg.ProbePeriod)
-		x.watch.inbox.add(changed(leader, "m2", 9)) // the other half has come, and nobody has looked
+		x.watch.inbox.add(changed(leader, "m2", 9)) // the other half is queued, and not read yet
 		if err := x.period(); err != nil || len(out) != 0 {
 			t.Fatalf("error %v, %d updates; want none while the rest waits", err, len(out))
 		}
@@ -129,7 +129,7 @@ func TestWhatEtcdStillTellsOfIsNotOverdue(t *testing.T) {
 			t.Errorf("the update has %v; want both halves", u.Endpoints)
 		}
 
-		// An answer that has come, and that nobody has looked at, is in time.
+		// An answer that is queued, and not read yet, is in time.
 		hears(changed(ends("pg"), called("m1", "m2"), 11))
 		time.Sleep(x.cfg.ProbePeriod)
 		x.watch.inbox.add(tells(10))

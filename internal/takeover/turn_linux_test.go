@@ -70,14 +70,14 @@ func awaitQueued(t *testing.T, l *Listener) {
 	}
 	if err := raw.Control(func(fd uintptr) {
 		if n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 30_000); n != 1 {
-			t.Errorf("nobody waits to be accepted: %v", err)
+			t.Errorf("no connection is pending: %v", err)
 		}
 	}); err != nil {
 		t.Error(err)
 	}
 }
 
-// TestAPingThatWaitsWhileAnotherTakesOverFindsThatOne: a process that starts meanwhile would believe that there is nobody to take over from.
+// TestAPingThatWaitsWhileAnotherTakesOverFindsThatOne: else a process that starts meanwhile finds no predecessor.
 func TestAPingThatWaitsWhileAnotherTakesOverFindsThatOne(t *testing.T) {
 	path := place(t)
 	l, err := Listen(path)

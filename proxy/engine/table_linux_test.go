@@ -11,8 +11,8 @@ import (
 	"kubeproxy/proxy/sockopt"
 )
 
-// TestNoConnectionMakesTheTableOfDescriptorsGrow: the kernel has room for all that may be open, up to 65,536, before the first port is. FDSize
-// is how many that are (proc_pid_status(5)).
+// TestNoConnectionMakesTheTableOfDescriptorsGrow: the kernel has room for all that may be open, up to 65,536, before the first port is. That
+// number is FDSize in proc_pid_status(5).
 func TestNoConnectionMakesTheTableOfDescriptorsGrow(t *testing.T) {
 	var b Base
 	b.Init(Config{}, admit.NewOwnPorts(netip.IPv4Unspecified()))

@@ -53,16 +53,18 @@ func Compare(here, there Registry, o Options, written map[string]bool) *Report {
 			theirs[k.Key] = k
 		}
 	}
-	keys := sorted(here.Records)
-	for i := range keys {
-		k, v := &keys[i], &r.Records[i]
-		if k.LeftOut {
-			continue
+	type row struct {
+		key     string
+		verdict Verdict
+	}
+	var rows []row
+	for i, k := range sorted(here.Records) {
+		v, other := r.Records[i], theirs[k.Key]
+		if !k.LeftOut {
+			delete(theirs, k.Key)
 		}
-		other := theirs[k.Key]
-		delete(theirs, k.Key)
 		switch {
-		case k.Err != nil || isForeign(k.Key):
+		case k.LeftOut || k.Err != nil || isForeign(k.Key):
 		case other == nil:
 			v.differs(written[k.Key], OnlyHere, "not in "+there.Source)
 		case other.Err != nil:
@@ -70,8 +72,9 @@ func Compare(here, there Registry, o Options, written map[string]bool) *Report {
 		case !sameValue(k.Value, other.Value):
 			v.differs(written[k.Key], AnotherValue, "another value in "+there.Source)
 		default:
-			x.compareOwners(y, k.Key, v, there.Source, written)
+			x.compareOwners(y, k.Key, &v, there.Source, written)
 		}
+		rows = append(rows, row{k.Key, v})
 	}
 	for key := range theirs {
 		if isForeign(key) {
@@ -82,18 +85,13 @@ func Compare(here, there Registry, o Options, written map[string]bool) *Report {
 			v.Kind, v.Name = parsed.Kind.String(), parsed.Name.String()
 		}
 		v.differs(written[key], OnlyThere, "only in "+there.Source)
-		keys, r.Records = append(keys, Record{Key: key}), append(r.Records, v)
+		rows = append(rows, row{key, v})
 	}
-	order := make([]int, len(keys))
-	for i := range order {
-		order[i] = i
+	slices.SortStableFunc(rows, func(a, b row) int { return cmp.Compare(a.key, b.key) })
+	r.Records = make([]Verdict, len(rows))
+	for i := range rows {
+		r.Records[i] = rows[i].verdict
 	}
-	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(keys[a].Key, keys[b].Key) })
-	records := make([]Verdict, len(order))
-	for i, from := range order {
-		records[i] = r.Records[from]
-	}
-	r.Records = records
 	r.count()
 	return r
 }

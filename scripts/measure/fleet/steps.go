@@ -219,27 +219,16 @@ func (l *lab) outage(lasts time.Duration) func(context.Context, fleet, string, *
 	}
 }
 
-// oneOutage measures one. Time begins when etcd says that it is ready; what it has used for its own start is not counted.
+// oneOutage measures one. Time begins when the server answers again; what it has used for its own start is not counted.
 func (l *lab) oneOutage(ctx context.Context, f fleet, lasts time.Duration, r *measure.Table) (err error) {
 	defer try.Catch(&err)
-	server := l.etcd.PID
-	var before usage
+	restart, server := l.restartEtcd, "etcd"
 	if l.through != nil {
-		l.through.Kill()
-		try.Do(measure.Pause(ctx, lasts))
-		try.Do(l.restart())
-		before, server = try.Get(l.use(ctx, f)), l.through.PID
-	} else {
-		l.etcd.Kill()
-		try.Do(measure.Pause(ctx, lasts))
-		try.Do(l.etcd.Start())
+		restart, server = l.restartBetween, "the "+l.way
 	}
+	pid, before := try.Get2(restart(ctx, f, lasts))
 	began := measure.SinceBoot()
-	if l.through == nil { // nothing was sent yet
-		before = usage{etcdAsked: try.Get(measure.CPUOf([]int{l.etcd.PID()})), fleet: try.Get(measure.CPUOf(f.pids()))}
-		try.Do(l.reconnect())
-	}
-	peak := sync.OnceValue(watchPeaks(server()))
+	peak := sync.OnceValue(watchPeaks(pid))
 	defer peak() // or it would watch on
 	at := try.Get(f.served(ctx, try.Get(l.change(ctx))))
 	highest := peak()
@@ -247,13 +236,29 @@ func (l *lab) oneOutage(ctx context.Context, f fleet, lasts time.Duration, r *me
 	arrivals(r, at, began)
 	u, _ := after.since(before)
 	l.costs(r, u, 0, float64(f.size()), "node")
-	who := "etcd"
-	if l.through != nil {
-		who = "the " + l.way
-	}
-	record(r, who+"'s CPU at most, in 100 ms", "% of a processor", 100*highest)
+	record(r, server+"'s CPU at most, in 100 ms", "% of a processor", 100*highest)
 	record(r, "etcd's memory", "MB", after.memory*mega)
 	return measure.Pause(ctx, 2*time.Second) // a session that breaks at once begins anew more slowly
+}
+
+// restartEtcd kills etcd, starts it again after a while, and returns its process and what was used until then.
+func (l *lab) restartEtcd(ctx context.Context, f fleet, after time.Duration) (pid int, before usage, err error) {
+	defer try.Catch(&err)
+	l.etcd.Kill()
+	try.Do(measure.Pause(ctx, after))
+	try.Do(l.etcd.Start())
+	pid = l.etcd.PID()
+	before = usage{etcdAsked: try.Get(measure.CPUOf([]int{pid})), fleet: try.Get(measure.CPUOf(f.pids()))} // nothing was sent yet
+	return pid, before, l.reconnect()
+}
+
+// restartBetween is restartEtcd of what is between etcd and the fleet.
+func (l *lab) restartBetween(ctx context.Context, f fleet, after time.Duration) (pid int, before usage, err error) {
+	defer try.Catch(&err)
+	l.through.Kill()
+	try.Do(measure.Pause(ctx, after))
+	try.Do(l.restart())
+	return l.through.PID(), try.Get(l.use(ctx, f)), nil
 }
 
 // watchPeaks looks at a process's share of a processor until it is asked for the highest.
