@@ -12,7 +12,7 @@
 //
 // An error is what the proxy refuses: an unusable key or value, a port that a service does not get, an endpoint that is not dialled.
 // A warning is what the proxy does although it was probably not meant: endpoints without a service, a service without endpoints, a
-// record that another one hides. A registry without errors is served as written, and [Report.Failed] depends on errors only.
+// record that another one hides. A registry without errors is served as written. [Report.Failed] depends on errors, and on warnings too if it is strict.
 //
 // # Limits
 //
