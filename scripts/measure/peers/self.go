@@ -52,7 +52,7 @@ func parseVariants(text string) ([]variant, error) {
 // operatorFlags turn on what operators see, at the variant's own address, and give the one service of a row room. They are left out where the
 // binary does not have them.
 var operatorFlags = []string{"-metrics_bind_address={ip}:10249", "-healthz_bind_address={ip}:10256",
-	fmt.Sprintf("-max_connections_per_service=%d", manyHeld+100)} // half of all would be too few for the idle row
+	fmt.Sprintf("-max_connections_per_service=%d", manyHeld+100)} // earlier builds gave a service half of all, too few for the idle row
 
 // kubeProxy makes a proxy of a variant. Later flags win, so a variant can undo ours.
 func kubeProxy(ps *process.Group, v variant, binary string, host netip.Addr, at load.Ports, etcd string) (*proxy, error) {
