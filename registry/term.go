@@ -59,6 +59,7 @@ var terms = [...]term{
 	{"patroni-lag", "", ofPatroni((*patroni.Terms).ReadLag), func(t *Terms) string { return t.Patroni.ShowLag() }},
 	{"patroni-fallback", "", aChoice(func(t *Terms) *bool { return &t.Patroni.Alone }, "primary", none), shownChoice(func(t *Terms) bool { return t.Patroni.Alone }, none)},
 	{"patroni-stale", "", aChoice(func(t *Terms) *bool { return &t.Patroni.Ask }, "keep", "ask"), shownChoice(func(t *Terms) bool { return t.Patroni.Ask }, "ask")},
+	{"patroni-unpromoted", "", aChoice(func(t *Terms) *bool { return &t.Patroni.Unpromoted }, "serve", "ask"), shownChoice(func(t *Terms) bool { return t.Patroni.Unpromoted }, "ask")},
 	{"on-removal", "", (*Terms).readRemoval, func(t *Terms) string { return t.Removal.String() }},
 }
 

@@ -40,6 +40,7 @@ func TestEachTermIsReadShownAndCompared(t *testing.T) {
 		"patroni-lag":                  {"1", "1500kB", "16MB", "2147483647GB"},
 		"patroni-fallback":             {"none"},
 		"patroni-stale":                {"ask"},
+		"patroni-unpromoted":           {"ask"},
 		"on-removal":                   {"drain", "close", "close-after=30s"},
 	}
 	for _, of := range terms {

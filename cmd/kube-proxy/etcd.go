@@ -42,7 +42,7 @@ func (e *etcdOptions) addFlags(c *commandline.Command) {
 		f.StringVar(&e.configFile, "etcd_config", "", "`file` with etcd client settings as go-etcd saved them (JSON)")
 	})
 	c.Group(topicSecurity, func(f *pflag.FlagSet) {
-		f.Var((*commandline.List)(&e.patroniTLS.CA), "patroni_cafile", "CA `files` that verifies the certificates of Patroni's REST APIs (PEM), where a service has them asked (kube-proxy/patroni-stale); repeat to add more; the system's if not given")
+		f.Var((*commandline.List)(&e.patroniTLS.CA), "patroni_cafile", "CA `files` that verifies the certificates of Patroni's REST APIs (PEM), where a service has them asked (kube-proxy/patroni-stale, patroni-unpromoted); repeat to add more; the system's if not given")
 		f.StringVar(&e.patroniTLS.Cert, "patroni_certfile", "", "`file` with the proxy's certificate for Patroni's REST APIs (PEM)")
 		f.StringVar(&e.patroniTLS.Key, "patroni_keyfile", "", "`file` with the key of -patroni_certfile (PEM)")
 		f.StringVar(&e.patroni, "patroni", "", "`prefix` of etcd 3 below which clusters of Patroni have their keys, such as /service/: records may name them (kube-proxy/patroni); empty: none")

@@ -103,3 +103,64 @@ func TestClientsFollowTheMembersOfACluster(t *testing.T) {
 		})
 	}
 }
+
+// TestClientsOfAPrimaryWaitForItsPromotion: the key names it before it takes writes.
+func TestClientsOfAPrimaryWaitForItsPromotion(t *testing.T) {
+	for _, engine := range []string{"auto", "portable"} {
+		t.Run(engine, func(t *testing.T) {
+			t.Parallel()
+			s := newSite(t)
+			var role atomic.Value // of m2
+			var asked atomic.Int32
+			role.Store("replica")
+			const cluster = "/service/pg/"
+			for _, name := range []string{"m1", "m2"} {
+				api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					if name != "m2" || r.URL.Path != "/patroni" {
+						t.Errorf("%s is asked for %s", name, r.URL.Path)
+					}
+					fmt.Fprintf(w, `{"state":"running","role":%q}`, role.Load())
+					asked.Add(1)
+				}))
+				t.Cleanup(api.Close)
+				s.put(t, cluster+"members/"+name, fmt.Sprintf(`{"conn_url":"postgres://%s/postgres","api_url":"%s/patroni","state":"running","role":"replica"}`,
+					proxytest.ServeTCP(t, "127.0.0.1:0", proxytest.Chat(name)).Addr, api.URL))
+			}
+			s.put(t, cluster+"leader", "m1")
+			port := proxytest.FreePort(t)
+			s.put(t, registry.SpecsPrefix+"pg", fmt.Sprintf(`{"kind":"Service","apiVersion":"v1beta1","id":"pg","port":%d,"annotations":{
+				"kube-proxy/patroni":"pg","kube-proxy/patroni-role":"primary","kube-proxy/patroni-unpromoted":"ask","kube-proxy/wait":"30s"}}`, port))
+			s.serve(t, "-patroni=/service/", "-engine="+engine, "-drain_timeout=0")
+			who := func() string {
+				c, err := proxytest.TryTalkTo(t, proxytest.On(port))
+				if err != nil {
+					return err.Error()
+				}
+				defer c.Conn.Close()
+				got, err := c.Say("who are you?")
+				if err != nil {
+					return err.Error()
+				}
+				return got
+			}
+			if got := who(); got != "m1" || asked.Load() > 0 {
+				t.Errorf("%s answers after %d questions; want m1, which may have been the primary for long", got, asked.Load())
+			}
+			s.put(t, cluster+"leader", "m2")
+			proxytest.Eventually(t, func() bool { return asked.Load() > 0 }, "the new primary is asked")
+			answer := make(chan string, 1)
+			go func() { answer <- who() }()
+			before := asked.Load()
+			proxytest.Eventually(t, func() bool { return asked.Load() >= before+5 }, "five questions more")
+			select {
+			case got := <-answer:
+				t.Errorf("%q answers before it is promoted", got)
+			default:
+			}
+			role.Store("master")
+			if got := <-answer; got != "m2" {
+				t.Errorf("%q answers; want m2", got)
+			}
+		})
+	}
+}

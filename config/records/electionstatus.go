@@ -44,7 +44,7 @@ func (s *State) describeElections() (list []config.Election, changed bool) {
 	return list, true
 }
 
-// asks reports whether the primary of a cluster is to be asked while etcd is away, by a service.
+// asks reports whether the primary of a cluster is to be asked, by a service.
 func (s *State) asks(e *election) bool {
 	for name := range e.services {
 		if service := s.record(registry.SpecsPrefix, name).service; service != nil && service.Terms().Patroni.AsksPrimary() {

@@ -239,7 +239,7 @@ func IsAhead(current time.Time) bool { return time.Until(current) > aheadBy }
 func forgetAsked(set *registry.Update) {
 	asks := make(map[registry.Name]bool)
 	for _, c := range set.Services {
-		asks[c.Name] = c.Value.Terms().Patroni.AsksPrimary()
+		asks[c.Name] = c.Value.Terms().Patroni.AsksStale()
 	}
 	for i, c := range set.Endpoints {
 		if asks[c.Name] {

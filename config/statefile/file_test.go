@@ -166,7 +166,7 @@ func TestWhereEndpointsAreIsNotLoadedForAnotherZone(t *testing.T) {
 func TestAPrimaryThatNobodyHasAskedIsNotLoaded(t *testing.T) {
 	f := open(t, t.TempDir())
 	for name, terms := range map[string]patroni.Terms{
-		"asks": {Scope: "pg", Ask: true}, "keeps": {Scope: "pg"}, "reads": {Scope: "pg", Ask: true, Replicas: true},
+		"asks": {Scope: "pg", Ask: true}, "keeps": {Scope: "pg"}, "reads": {Scope: "pg", Ask: true, Replicas: true}, "awaits": {Scope: "pg", Unpromoted: true},
 	} {
 		of := registry.Name{Namespace: "default", Name: name}
 		service := &registry.Service{Name: of}

@@ -1,4 +1,4 @@
-// Package witness asks a primary of Patroni whether it still is one, while etcd cannot say so.
+// Package witness asks a primary of Patroni whether it is one: while etcd cannot say so, and before it is promoted.
 //
 // A node that does not reach etcd keeps the last primary, however old that knowledge is: with failsafe_mode Patroni does the same. Where the node alone is
 // cut off, the rest of the cluster elects another primary, and clients of the node go on talking to the old one until it is demoted. A service with the
@@ -6,19 +6,27 @@
 // last primary each second. An answer 200 of /primary keeps it. After three other outcomes in a row it is in force no more, until one answers 200 or
 // etcd does.
 //
+// The key names a new primary before PostgreSQL there is promoted, and until then it takes no writes. For a service with kube-proxy/patroni-unpromoted=ask
+// the new primary is in force once its REST API says that it is promoted: see promotion.go.
+//
 //	etcdsource ──Update──▶ Source ──Update──▶ Mux
 //	                         │ GET /primary, each second, while the source beneath is behind by more than the ttl
+//	                         │ GET /patroni, up to 20 times a second, while a new primary is not promoted
 //	                         ▼
 //	                       Patroni
 package witness
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"iter"
 	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/golang/glog"
@@ -38,7 +46,7 @@ const (
 // A Source is a [config.Source] before another one. Make it with [New].
 type Source struct {
 	config.Source
-	get func(ctx context.Context, url string) error
+	get func(ctx context.Context, url string, into *state) error
 
 	mu          sync.Mutex
 	unconfirmed map[string]bool // the keys whose primaries are in force no more
@@ -46,10 +54,20 @@ type Source struct {
 	// The rest belongs to the goroutine in Run.
 	out      chan<- registry.Update
 	answers  chan answer
-	services map[registry.Name]string              // the keys of services that ask
-	listed   map[registry.Name]*registry.Endpoints // of these: what the source beneath said last
+	services map[registry.Name]asking              // those that ask
+	listed   map[registry.Name]*registry.Endpoints // what the source beneath said last
 	doubts   map[string]*doubt                     // by key
 	revision int64
+
+	promotions map[string]*promotion // by key: of primaries that are awaited
+	promoted   chan *promotion       // those that are so no more
+	passed     atomic.Int64          // revision, for those who await
+}
+
+// An asking is what a service has asked of its primary.
+type asking struct {
+	key               string // that names the primary
+	stale, unpromoted bool
 }
 
 // A doubt is what has been asked about the primary that a key names.
@@ -70,17 +88,17 @@ func New(beneath config.Source, files etcdconfig.TLSFiles) (*Source, error) {
 	if err != nil {
 		return nil, fmt.Errorf("TLS towards Patroni: %w", err)
 	}
-	return &Source{Source: beneath, unconfirmed: make(map[string]bool), get: func(ctx context.Context, url string) error {
+	return &Source{Source: beneath, unconfirmed: make(map[string]bool), get: func(ctx context.Context, url string, into *state) error {
 		// A transport keeps its TLS settings, so each question has one of its own: a CA file may have been replaced.
 		return get(ctx, &http.Client{
 			Transport:     &http.Transport{TLSClientConfig: secured(), DisableKeepAlives: true},
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		}, url)
+		}, url, into)
 	}}, nil
 }
 
-// get asks a URL, whose answer has to be 200.
-func get(ctx context.Context, client *http.Client, url string) error {
+// get asks a URL, whose answer has to be 200. It reads the answer if it is given where to.
+func get(ctx context.Context, client *http.Client, url string, into *state) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return errors.New("its api_url cannot be asked")
@@ -89,9 +107,15 @@ func get(ctx context.Context, client *http.Client, url string) error {
 	if err != nil {
 		return err
 	}
-	resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
+	defer resp.Body.Close()
+	switch {
+	case resp.StatusCode != http.StatusOK:
 		return fmt.Errorf("status %d", resp.StatusCode)
+	case into == nil:
+		return nil
+	}
+	if json.NewDecoder(io.LimitReader(resp.Body, patroni.MaxValue)).Decode(into) != nil {
+		return errors.New("no JSON object")
 	}
 	return nil
 }
@@ -132,8 +156,9 @@ func (s *Source) Run(ctx context.Context, out chan<- registry.Update) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	s.out, s.answers = out, make(chan answer)
-	s.services, s.listed = make(map[registry.Name]string), make(map[registry.Name]*registry.Endpoints)
+	s.services, s.listed = make(map[registry.Name]asking), make(map[registry.Name]*registry.Endpoints)
 	s.doubts = make(map[string]*doubt)
+	s.promotions, s.promoted = make(map[string]*promotion), make(chan *promotion)
 	said, over := make(chan registry.Update), make(chan error, 1)
 	go func() { over <- s.Source.Run(ctx, said) }()
 	tick := time.NewTicker(period)
@@ -148,57 +173,86 @@ func (s *Source) Run(ctx context.Context, out chan<- registry.Update) error {
 			s.ask(ctx)
 		case a := <-s.answers:
 			s.answered(ctx, a)
+		case p := <-s.promoted:
+			s.endPromotion(ctx, p)
 		}
 	}
 }
 
 // pass hands an update on. It is an answer of etcd, so it ends all doubts.
 func (s *Source) pass(ctx context.Context, u registry.Update) {
-	restored := s.endDoubts()
+	again := s.endDoubts()
+	asked, before := s.services, s.listed
+	s.passed.Store(u.Revision)
 	if s.revision = u.Revision; u.Set {
-		clear(s.services)
-		clear(s.listed)
+		s.services, s.listed = make(map[registry.Name]asking), make(map[registry.Name]*registry.Endpoints, len(u.Endpoints))
 	}
+	changed := make(map[registry.Name]bool) // of those that ask something else now
 	for _, c := range u.Services {
+		was := asked[c.Name]
 		if delete(s.services, c.Name); c.Value != nil {
-			if terms := c.Value.Terms(); terms.Patroni.AsksPrimary() {
-				s.services[c.Name] = terms.HolderKey + patroni.LeaderKey
+			terms := c.Value.Terms()
+			if p := &terms.Patroni; p.AsksPrimary() {
+				s.services[c.Name] = asking{terms.HolderKey + patroni.LeaderKey, p.Ask, p.Unpromoted}
 			}
 		}
+		if s.services[c.Name] != was {
+			changed[c.Name], again[c.Name] = true, true
+		}
 	}
-	for _, c := range u.Endpoints {
+	for i, c := range u.Endpoints {
+		s.awaitPromotion(ctx, c.Name, !changed[c.Name], before[c.Name], c.Value)
 		if s.listed[c.Name] = c.Value; c.Value == nil {
 			delete(s.listed, c.Name)
 		}
-		delete(restored, c.Name) // the update says it
+		u.Endpoints[i].Value = s.inForce(c.Name)
+		delete(again, c.Name) // the update says it
 	}
-	for name, value := range restored {
-		if !u.Set {
-			u.Endpoints = append(u.Endpoints, registry.Change[registry.Endpoints]{Name: name, Value: value})
+	for name := range again {
+		if !u.Set && s.listed[name] != nil {
+			u.Endpoints = append(u.Endpoints, registry.Change[registry.Endpoints]{Name: name, Value: s.inForce(name)})
 		}
 	}
 	s.send(ctx, u)
 }
 
-// endDoubts returns what is in force again.
-func (s *Source) endDoubts() map[registry.Name]*registry.Endpoints {
-	restored := make(map[registry.Name]*registry.Endpoints)
+// inForce is what the source beneath lists for a service, or nothing while the primary is not known to be one.
+func (s *Source) inForce(name registry.Name) *registry.Endpoints {
+	listed, of := s.listed[name], s.services[name]
+	if listed == nil || of.key == "" {
+		return listed
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p := s.promotions[of.key]; of.stale && s.unconfirmed[of.key] || of.unpromoted && p != nil && p.holds[name] {
+		return &registry.Endpoints{Name: name}
+	}
+	return listed
+}
+
+// endDoubts returns the services of which something is in force again.
+func (s *Source) endDoubts() (again map[registry.Name]bool) {
+	again = make(map[registry.Name]bool)
 	for key, d := range s.doubts {
 		if d.failed = 0; s.confirm(key, true) {
-			s.each(key, func(name registry.Name, listed *registry.Endpoints) { restored[name] = listed })
+			for name := range s.of(key) {
+				again[name] = true
+			}
 		}
 		if !d.busy {
 			delete(s.doubts, key)
 		}
 	}
-	return restored
+	return again
 }
 
-// each calls f with the services that a key is asked for, and what the source beneath lists for them.
-func (s *Source) each(key string, f func(registry.Name, *registry.Endpoints)) {
-	for name, of := range s.services {
-		if listed := s.listed[name]; of == key && listed != nil {
-			f(name, listed)
+// of gives the services that a key is asked for, and for which the source beneath lists something.
+func (s *Source) of(key string) iter.Seq[registry.Name] {
+	return func(yield func(registry.Name) bool) {
+		for name, of := range s.services {
+			if of.key == key && s.listed[name] != nil && !yield(name) {
+				return
+			}
 		}
 	}
 }
@@ -217,8 +271,10 @@ func (s *Source) ask(ctx context.Context) {
 	}
 	st := s.Source.Status()
 	asked := make(map[string]bool)
-	for _, key := range s.services {
-		asked[key] = true
+	for _, of := range s.services {
+		if of.stale {
+			asked[of.key] = true
+		}
 	}
 	for _, e := range st.Elections {
 		if !asked[e.Key] {
@@ -251,7 +307,7 @@ func (s *Source) question(ctx context.Context, key, api string) {
 	err := errors.New("its record has no usable api_url")
 	if api != "" {
 		limited, cancel := context.WithTimeout(ctx, period)
-		err = s.get(limited, api+"/primary")
+		err = s.get(limited, api+"/primary", nil)
 		cancel()
 	}
 	select {
@@ -273,24 +329,22 @@ func (s *Source) answered(ctx context.Context, a answer) {
 	}
 	glog.Errorf("the primary that key %s names is in force no more: etcd is away, and %d questions in a row whether it still is were answered otherwise, the last one: %s",
 		registry.Quote(a.key), most, registry.Quote(a.err.Error()))
-	s.change(ctx, a.key, func(name registry.Name, _ *registry.Endpoints) *registry.Endpoints {
-		return &registry.Endpoints{Name: name}
-	})
+	s.change(ctx, a.key)
 }
 
 // restore ends a doubt.
 func (s *Source) restore(ctx context.Context, key, why string) {
 	if s.doubts[key].failed = 0; s.confirm(key, true) {
 		glog.Infof("the primary that key %s names is in force again: %s", registry.Quote(key), why)
-		s.change(ctx, key, func(_ registry.Name, listed *registry.Endpoints) *registry.Endpoints { return listed })
+		s.change(ctx, key)
 	}
 }
 
-// change sends other endpoints of the services that a key is asked for.
-func (s *Source) change(ctx context.Context, key string, to func(registry.Name, *registry.Endpoints) *registry.Endpoints) {
+// change sends what is in force now of the services that a key is asked for.
+func (s *Source) change(ctx context.Context, key string) {
 	u := registry.Update{Revision: s.revision, Received: time.Now()}
-	s.each(key, func(name registry.Name, listed *registry.Endpoints) {
-		u.Endpoints = append(u.Endpoints, registry.Change[registry.Endpoints]{Name: name, Value: to(name, listed)})
-	})
+	for name := range s.of(key) {
+		u.Endpoints = append(u.Endpoints, registry.Change[registry.Endpoints]{Name: name, Value: s.inForce(name)})
+	}
 	s.send(ctx, u)
 }

@@ -28,12 +28,13 @@ const key = "/service/pg/leader"
 
 // An etcd is a source that says what a test has it say.
 type etcd struct {
-	mu      sync.Mutex
-	current time.Time
-	holder  string
-	others  []config.Election // before that of the test
-	behind  []config.Election // and after it
-	say     chan registry.Update
+	mu       sync.Mutex
+	current  time.Time
+	revision int64
+	holder   string
+	others   []config.Election // before that of the test
+	behind   []config.Election // and after it
+	say      chan registry.Update
 }
 
 func (e *etcd) Name() string { return "etcd" }
@@ -54,7 +55,7 @@ func (e *etcd) Status() config.Status {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	all := append(slices.Clone(e.others), config.Election{Key: key, Holder: e.holder, API: "http://10.0.0.1:8008", TTL: 5 * time.Second})
-	return config.Status{Current: e.current, Elections: append(all, e.behind...)}
+	return config.Status{Current: e.current, Revision: e.revision, Elections: append(all, e.behind...)}
 }
 
 // answers notes that etcd has answered now.
@@ -87,6 +88,8 @@ type scene struct {
 	source *Source
 	mu     sync.Mutex
 	reply  error
+	role   string
+	hangs  bool
 	asked  []string
 	state  map[registry.Name]string
 }
@@ -104,10 +107,19 @@ func start(t *testing.T) *scene {
 		t.Fatal(err)
 	}
 	s.source = source
-	source.get = func(ctx context.Context, url string) error {
+	source.get = func(ctx context.Context, url string, into *state) error {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.asked = append(s.asked, url)
+		if s.hangs {
+			s.asked = append(s.asked, url)
+			s.mu.Unlock()
+			<-ctx.Done()
+			s.mu.Lock()
+			return ctx.Err()
+		}
+		if s.asked = append(s.asked, url); into != nil {
+			into.Role = s.role
+		}
 		return s.reply
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -278,7 +290,7 @@ func TestOnly200CountsAndCertificatesAreVerified(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = source.get(t.Context(), c.url)
+		err = source.get(t.Context(), c.url, nil)
 		if (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
 			t.Errorf("%s: %v; want %q", c.url, err, c.err)
 		}
@@ -307,11 +319,11 @@ func TestAReplacedAuthorityIsUsedWithTheNextQuestion(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := source.get(t.Context(), server.URL); err != nil {
+	if err := source.get(t.Context(), server.URL, nil); err != nil {
 		t.Fatalf("with the first authority: %v", err)
 	}
 	issue(other)
-	if err := source.get(t.Context(), server.URL); err == nil {
+	if err := source.get(t.Context(), server.URL, nil); err == nil {
 		t.Error("the authority that is not in the file yet is believed")
 	}
 	successor, err := os.ReadFile(other.File)
@@ -321,13 +333,13 @@ func TestAReplacedAuthorityIsUsedWithTheNextQuestion(t *testing.T) {
 	if err := os.WriteFile(one.File, successor, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := source.get(t.Context(), server.URL); err != nil {
+	if err := source.get(t.Context(), server.URL, nil); err != nil {
 		t.Errorf("with the successor of the authority: %v", err)
 	}
 	if err := os.WriteFile(one.File, successor[:len(successor)/2], 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := source.get(t.Context(), server.URL); err != nil {
+	if err := source.get(t.Context(), server.URL, nil); err != nil {
 		t.Errorf("while the file is being written again: %v", err)
 	}
 }

@@ -13,6 +13,8 @@ type Terms struct {
 	Lag      int64  `json:",omitzero"` // how many bytes a replica may be behind; 0: any number
 	Alone    bool   `json:",omitzero"` // while no replica is fit there is no endpoint; else the primary is
 	Ask      bool   `json:",omitzero"` // while etcd is away the primary is asked whether it still is
+
+	Unpromoted bool `json:",omitzero"` // a new primary is asked whether it is promoted, and serves once it is
 }
 
 // ReadScope reads the scope. It may not have what a key would be read differently by.
@@ -79,5 +81,11 @@ func (t *Terms) Problem(hasRole, hasKey bool) error {
 	return nil
 }
 
-// AsksPrimary reports whether the primary is asked while etcd is away: a service of replicas has none.
-func (t *Terms) AsksPrimary() bool { return t.Ask && !t.Replicas }
+// AsksPrimary reports whether the primary is asked, while etcd is away or before it is promoted: a service of replicas has none.
+func (t *Terms) AsksPrimary() bool { return (t.Ask || t.Unpromoted) && !t.Replicas }
+
+// AsksStale reports whether the primary is asked while etcd is away.
+func (t *Terms) AsksStale() bool { return t.Ask && !t.Replicas }
+
+// IsPrimary reports whether a role, as the REST API of a member says it, is that of a primary that takes writes. Patroni 4 has another word for it than 3.
+func IsPrimary(role string) bool { return role == "primary" || role == "master" }
