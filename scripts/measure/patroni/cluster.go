@@ -37,6 +37,7 @@ type cluster struct {
 	options
 	dir     string // of the user postgres
 	etcd    *clientv3.Client
+	server  *process.Etcd
 	etcdURL string
 	members []*member
 }
@@ -69,9 +70,9 @@ postgresql:
   parameters: {unix_socket_directories: '', shared_buffers: 32MB}
 `
 
-func startCluster(ctx context.Context, site *measure.Site, etcdURL string, o options) (c *cluster, err error) {
-	c = &cluster{Site: site, options: o, etcdURL: etcdURL}
-	if c.etcd, err = measure.NewEtcdClient(etcdURL); err != nil {
+func startCluster(ctx context.Context, site *measure.Site, server *process.Etcd, o options) (c *cluster, err error) {
+	c = &cluster{Site: site, options: o, server: server, etcdURL: server.URL()}
+	if c.etcd, err = measure.NewEtcdClient(c.etcdURL); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -91,7 +92,7 @@ func startCluster(ctx context.Context, site *measure.Site, etcdURL string, o opt
 		m := &member{host: try.Get(startHost(site.Group, fmt.Sprint("m", i+1), fmt.Sprint("10.98.70.", i+1)))}
 		m.data = filepath.Join(c.dir, m.name)
 		c.members = append(c.members, m)
-		text := fmt.Sprintf(configuration, m.name, m.ip, strings.TrimPrefix(etcdURL, "http://"), c.dir, programs[len(programs)-1], o.ttl, o.loopWait, max(o.loopWait, 2))
+		text := fmt.Sprintf(configuration, m.name, m.ip, strings.TrimPrefix(c.etcdURL, "http://"), c.dir, programs[len(programs)-1], o.ttl, o.loopWait, max(o.loopWait, 2))
 		try.Do(os.WriteFile(m.data+".yml", []byte(text), 0o644))
 		try.Do(c.start(m))
 	}

@@ -23,6 +23,7 @@ const (
 	freeze     = "freeze"
 	cut        = "cut"
 	partition  = "partition"
+	away       = "etcd-away"
 )
 
 var titles = map[string]string{
@@ -31,6 +32,7 @@ var titles = map[string]string{
 	freeze:     "the primary's Patroni is frozen, and its PostgreSQL goes on",
 	cut:        "the primary's host is cut off from all",
 	partition:  "the primary's host is cut off from etcd and from the other members, and its clients reach it",
+	away:       "etcd is killed, and is back 20 s later; failsafe_mode has Patroni keep its primary",
 }
 
 // calm is how long the writer commits before a change, and after it.
@@ -45,6 +47,7 @@ type path struct {
 
 var (
 	byMembers = path{"members", measure.Subject{Name: "members, wait: 5s", Ours: true}, 5005}
+	byAsking  = path{"members-ask", measure.Subject{Name: "members, wait: 5s, unpromoted: ask", Ours: true}, 5008}
 	libpq     = path{"libpq", measure.Subject{Name: "three hosts, as libpq tries them", Peer: true}, 0}
 	byKey     = path{"key", measure.Subject{Name: "leader's key", Ours: true}, 5000}
 	byKeyWait = path{"key-wait", measure.Subject{Name: "leader's key, wait: 5s", Ours: true}, 5001}
@@ -54,7 +57,7 @@ var (
 )
 
 var (
-	writerPaths = []path{byMembers, byKey, byKeyWait, byChecks, libpq, haproxy, fast}
+	writerPaths = []path{byMembers, byAsking, byKey, byKeyWait, byChecks, libpq, haproxy, fast}
 	readerPaths = []path{byReplicas, haReplicas}
 )
 
@@ -69,7 +72,7 @@ func parseOptions(args []string) (options, error) {
 	f := o.FlagSet("patroni", about, 5, 60*time.Minute)
 	f.IntVar(&o.ttl, "ttl", 5, "`seconds` after which the key of a leader ends that does not renew it")
 	f.IntVar(&o.loopWait, "loop_wait", 1, "`seconds` between two looks of Patroni")
-	measure.List(f, "events", &o.events, "`EVENTS`: switchover, kill, freeze, cut, partition; of a replica: replica-frozen, replica-behind", measure.OneOf(switchover, kill, freeze, cut, partition, frozen, behind))
+	measure.List(f, "events", &o.events, "`EVENTS`: switchover, kill, freeze, cut, partition, etcd-away; of a replica: replica-frozen, replica-behind", measure.OneOf(switchover, kill, freeze, cut, partition, away, frozen, behind))
 	for _, p := range slices.Concat(writerPaths, readerPaths) {
 		o.paths = append(o.paths, p.name)
 	}

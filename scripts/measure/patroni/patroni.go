@@ -8,6 +8,7 @@ package patroni
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -36,6 +37,12 @@ var columns = []measure.Metric{
 
 var bars = []measure.Bar{{Key: "stale", Worst: true}}
 
+// While etcd is away no primary changes.
+var (
+	awayColumns = slices.DeleteFunc(slices.Clone(columns), func(m measure.Metric) bool { return m.Key == "key-to-commit" || m.Key == "stale" })
+	awayBars    = []measure.Bar{{Key: "errors", Worst: true}}
+)
+
 // A kind says how an event is measured.
 type kind struct {
 	title   string
@@ -57,13 +64,15 @@ func (o options) run(ctx context.Context, site *measure.Site) (err error) {
 	}
 	busy := try.Get(measure.BusyNow(ctx))
 	site.Report.Begin(os.Stdout, busy, fmt.Sprintf("%d rounds, seed %d, ttl %d, loop_wait %d", o.Rounds, o.Seed, o.ttl, o.loopWait))
-	c := try.Get(startCluster(ctx, site, etcd.URL(), o))
+	c := try.Get(startCluster(ctx, site, etcd, o))
 	defer c.end()
 	try.Do(c.startProxies(ctx, o.Binary, missing == nil))
 	for _, what := range o.events {
 		of := kind{titles[what], columns, bars, c.change}
 		if title := readerTitles[what]; title != "" {
 			of = kind{title, readerColumns, readerBars, c.spoil}
+		} else if what == away {
+			of = kind{titles[what], awayColumns, awayBars, c.outage}
 		}
 		paths := o.pathsOf(what)
 		var subjects []measure.Subject
@@ -109,5 +118,24 @@ func (c *cluster) change(ctx context.Context, what string, by path) (s measure.S
 	}
 	s.Values = map[string]float64{"gap": w.gap().Seconds(), "key-to-commit": w.first(fresh).Sub(key.at).Seconds(), "errors": float64(w.errors),
 		"longest": w.longest.Seconds(), "commits": float64(len(w.commits)), "stale": float64(w.after(key.at, old.ip))}
+	return s, nil
+}
+
+// outage has etcd away for 20 s, under a writer that takes a path.
+func (c *cluster) outage(ctx context.Context, _ string, by path) (s measure.Sample, err error) {
+	defer try.Catch(&err)
+	leader := try.Get(c.settled(ctx))
+	try.Do(ask(ctx, leader, "PATCH", "/config", `{"failsafe_mode":true}`, nil))
+	defer func() { err = errors.Join(err, ask(ctx, leader, "PATCH", "/config", `{"failsafe_mode":null}`, nil)) }()
+	try.Do(measure.Pause(ctx, time.Duration(3*c.loopWait)*time.Second)) // until all members have heard of it
+	w := startWriter(c.hosts(by)...)
+	defer w.end()
+	try.Do(measure.Pause(ctx, calm))
+	c.server.Kill()
+	try.Do(measure.Pause(ctx, 20*time.Second))
+	try.Do(c.server.Start())
+	try.Do(measure.Pause(ctx, time.Duration(c.ttl)*time.Second))
+	w.end()
+	s.Values = map[string]float64{"gap": w.gap().Seconds(), "errors": float64(w.errors), "longest": w.longest.Seconds(), "commits": float64(len(w.commits))}
 	return s, nil
 }

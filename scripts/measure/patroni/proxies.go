@@ -58,8 +58,13 @@ func (c *cluster) startProxies(ctx context.Context, binary string, withHAProxy b
 			clientv3.OpPut(registry.EndpointsPrefix+s.name, fmt.Sprintf(`{"kind":"Endpoints","apiVersion":"v1beta1","id":%q,"endpoints":[%s],"annotations":{"kube-proxy/names":%q}}`,
 				s.name, strings.Join(addrs, ","), strings.Join(names, ","))))
 	}
-	ops = append(ops, clientv3.OpPut(registry.SpecsPrefix+"pg-members", fmt.Sprintf(`{"kind":"Service","apiVersion":"v1beta1","id":"pg-members","port":%d,
-		"annotations":{"kube-proxy/patroni":"pg","kube-proxy/patroni-role":"primary","kube-proxy/wait":"5s"}}`, byMembers.port)))
+	for _, s := range []struct {
+		by   path
+		more string
+	}{{byMembers, ""}, {byAsking, `,"kube-proxy/patroni-unpromoted":"ask"`}} {
+		ops = append(ops, clientv3.OpPut(registry.SpecsPrefix+"pg-"+s.by.name, fmt.Sprintf(`{"kind":"Service","apiVersion":"v1beta1","id":"pg-%s","port":%d,
+			"annotations":{"kube-proxy/patroni":"pg","kube-proxy/patroni-role":"primary","kube-proxy/wait":"5s"%s}}`, s.by.name, s.by.port, s.more)))
+	}
 	ops = append(ops, clientv3.OpPut(registry.SpecsPrefix+"pg-replicas", fmt.Sprintf(`{"kind":"Service","apiVersion":"v1beta1","id":"pg-replicas","port":%d,
 		"annotations":{"kube-proxy/patroni":"pg","kube-proxy/patroni-role":"replica","kube-proxy/patroni-lag":"%dkB",
 		"kube-proxy/check-http":"/replica","kube-proxy/check-port":"%d","kube-proxy/check-status":"200","kube-proxy/check-interval":"500ms","kube-proxy/check-fall":"1","kube-proxy/check-rise":"1"}}`,
@@ -83,7 +88,7 @@ func (c *cluster) startProxies(ctx context.Context, binary string, withHAProxy b
 	if err != nil {
 		return err
 	}
-	if err := open(p, byMembers.port, byKey.port, byKeyWait.port, byChecks.port, byReplicas.port); err != nil || !withHAProxy {
+	if err := open(p, byMembers.port, byAsking.port, byKey.port, byKeyWait.port, byChecks.port, byReplicas.port); err != nil || !withHAProxy {
 		return err
 	}
 	file := filepath.Join(c.Dir, "haproxy.cfg")
