@@ -26,6 +26,13 @@ const (
 	longest = 5 * time.Second       // that a promotion is awaited
 )
 
+// Promotions are those that are awaited. They belong to one goroutine, but for ask.
+type promotions struct {
+	ask  func(ctx context.Context, key string) (role string, err error) // the primary that a key names; no role: it is not known yet who that is
+	over chan *promotion                                                // those that are awaited no more
+	of   map[string]*promotion                                          // by key
+}
+
 // A promotion is awaited of a primary.
 type promotion struct {
 	key    string
@@ -33,25 +40,18 @@ type promotion struct {
 	holds  map[registry.Name]bool // the services that have no endpoint until it is over: those whose primary has changed
 	began  time.Time
 	cancel context.CancelFunc
-	over   string // why it is awaited no more
+	why    string // it is over
 }
 
-// A state is what the REST API says of a member.
-type state struct{ Role string }
-
-// awaitPromotion begins or ends to await the promotion of a primary, which a service has from now on. same: the service asked the same before.
-func (s *Source) awaitPromotion(ctx context.Context, name registry.Name, same bool, before, now *registry.Endpoints) {
-	of := s.services[name]
-	if !of.unpromoted || !same {
-		return
-	}
-	p, to := s.promotions[of.key], primary(now)
+// change notes that the primary of a service has changed, which a key names, and begins or ends to await its promotion.
+func (a *promotions) change(ctx context.Context, key string, name registry.Name, before, now *registry.Endpoints) {
+	p, to := a.of[key], primary(now)
 	switch {
 	case to == registry.Addr{}:
 		if p != nil {
 			if delete(p.holds, name); len(p.holds) == 0 {
 				p.cancel()
-				delete(s.promotions, of.key)
+				delete(a.of, key)
 			}
 		}
 		return
@@ -67,14 +67,14 @@ func (s *Source) awaitPromotion(ctx context.Context, name registry.Name, same bo
 		maps.Copy(holds, p.holds)
 	}
 	limited, cancel := context.WithTimeout(ctx, longest)
-	p = &promotion{key: of.key, to: to, holds: holds, began: time.Now(), cancel: cancel}
-	s.promotions[of.key] = p
-	glog.Infof("the primary that key %s names is in force once it says that it is promoted, or %v later", registry.Quote(p.key), longest)
+	p = &promotion{key: key, to: to, holds: holds, began: time.Now(), cancel: cancel}
+	a.of[key] = p
+	glog.Infof("the primary that key %s names is in force once it says that it is promoted, or %v later", registry.Quote(key), longest)
 	go func() {
-		p.over = s.askUntilPromoted(limited, p)
+		p.why = a.askUntilPromoted(limited, p)
 		cancel()
 		select {
-		case s.promoted <- p:
+		case a.over <- p:
 		case <-ctx.Done():
 		}
 	}()
@@ -91,9 +91,9 @@ func primary(of *registry.Endpoints) (a registry.Addr) {
 }
 
 // askUntilPromoted asks the REST API of a primary until it says that the primary is promoted, or says nothing. It returns why it asks no more.
-func (s *Source) askUntilPromoted(ctx context.Context, p *promotion) string {
+func (a *promotions) askUntilPromoted(ctx context.Context, p *promotion) string {
 	for unanswered := 0; ; {
-		role, err := s.askRole(ctx, p)
+		role, err := a.ask(ctx, p.key)
 		switch {
 		case ctx.Err() != nil:
 			return "it is not promoted yet"
@@ -117,36 +117,18 @@ func (s *Source) askUntilPromoted(ctx context.Context, p *promotion) string {
 	}
 }
 
-// askRole asks once. It returns no role as long as the source beneath has not said whom to ask: its status may follow its update.
-func (s *Source) askRole(ctx context.Context, p *promotion) (role string, err error) {
-	st := s.Source.Status()
-	if st.Revision != s.passed.Load() {
-		return "", nil
-	}
-	for _, e := range st.Elections {
-		if e.Key != p.key || e.API == "" {
-			continue
-		}
-		limited, cancel := context.WithTimeout(ctx, period)
-		defer cancel()
-		var is state
-		if err := s.get(limited, e.API+"/patroni", &is); err != nil {
-			return "", err
-		}
-		if is.Role == "" {
-			return "", errors.New("no role")
-		}
-		return is.Role, nil
-	}
-	return "", errors.New("its record has no usable api_url")
+// hold reports whether a service has no endpoint, for the promotion of its primary is awaited.
+func (a *promotions) hold(key string, name registry.Name) bool {
+	p := a.of[key]
+	return p != nil && p.holds[name]
 }
 
-// endPromotion has a primary come into force.
-func (s *Source) endPromotion(ctx context.Context, p *promotion) {
-	if s.promotions[p.key] != p {
-		return // the key has changed since
+// end notes that a promotion is awaited no more. It reports whether it was the newest of its key.
+func (a *promotions) end(p *promotion) bool {
+	if a.of[p.key] != p {
+		return false
 	}
-	delete(s.promotions, p.key)
-	glog.Infof("the primary that key %s names is in force after %v: %s", registry.Quote(p.key), time.Since(p.began).Round(time.Millisecond), p.over)
-	s.change(ctx, p.key)
+	delete(a.of, p.key)
+	glog.Infof("the primary that key %s names is in force after %v: %s", registry.Quote(p.key), time.Since(p.began).Round(time.Millisecond), p.why)
+	return true
 }

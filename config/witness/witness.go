@@ -59,9 +59,8 @@ type Source struct {
 	doubts   map[string]*doubt                     // by key
 	revision int64
 
-	promotions map[string]*promotion // by key: of primaries that are awaited
-	promoted   chan *promotion       // those that are so no more
-	passed     atomic.Int64          // revision, for those who await
+	promotions promotions
+	passed     atomic.Int64 // the revision, for askRole
 }
 
 // An asking is what a service has asked of its primary.
@@ -69,6 +68,9 @@ type asking struct {
 	key               string // that names the primary
 	stale, unpromoted bool
 }
+
+// A state is what the REST API says of a member.
+type state struct{ Role string }
 
 // A doubt is what has been asked about the primary that a key names.
 type doubt struct {
@@ -158,7 +160,7 @@ func (s *Source) Run(ctx context.Context, out chan<- registry.Update) error {
 	s.out, s.answers = out, make(chan answer)
 	s.services, s.listed = make(map[registry.Name]asking), make(map[registry.Name]*registry.Endpoints)
 	s.doubts = make(map[string]*doubt)
-	s.promotions, s.promoted = make(map[string]*promotion), make(chan *promotion)
+	s.promotions = promotions{ask: s.askRole, over: make(chan *promotion), of: make(map[string]*promotion)}
 	said, over := make(chan registry.Update), make(chan error, 1)
 	go func() { over <- s.Source.Run(ctx, said) }()
 	tick := time.NewTicker(period)
@@ -173,8 +175,10 @@ func (s *Source) Run(ctx context.Context, out chan<- registry.Update) error {
 			s.ask(ctx)
 		case a := <-s.answers:
 			s.answered(ctx, a)
-		case p := <-s.promoted:
-			s.endPromotion(ctx, p)
+		case p := <-s.promotions.over:
+			if s.promotions.end(p) {
+				s.change(ctx, p.key)
+			}
 		}
 	}
 }
@@ -201,7 +205,9 @@ func (s *Source) pass(ctx context.Context, u registry.Update) {
 		}
 	}
 	for i, c := range u.Endpoints {
-		s.awaitPromotion(ctx, c.Name, !changed[c.Name], before[c.Name], c.Value)
+		if of := s.services[c.Name]; of.unpromoted && !changed[c.Name] {
+			s.promotions.change(ctx, of.key, c.Name, before[c.Name], c.Value)
+		}
 		if s.listed[c.Name] = c.Value; c.Value == nil {
 			delete(s.listed, c.Name)
 		}
@@ -224,7 +230,7 @@ func (s *Source) inForce(name registry.Name) *registry.Endpoints {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if p := s.promotions[of.key]; of.stale && s.unconfirmed[of.key] || of.unpromoted && p != nil && p.holds[name] {
+	if of.stale && s.unconfirmed[of.key] || of.unpromoted && s.promotions.hold(of.key, name) {
 		return &registry.Endpoints{Name: name}
 	}
 	return listed
@@ -314,6 +320,30 @@ func (s *Source) question(ctx context.Context, key, api string) {
 	case s.answers <- answer{key, err}:
 	case <-ctx.Done():
 	}
+}
+
+// askRole asks a new primary for its role. It returns none as long as the source beneath has not said who that is: its status may follow its update.
+func (s *Source) askRole(ctx context.Context, key string) (role string, err error) {
+	st := s.Source.Status()
+	if st.Revision != s.passed.Load() {
+		return "", nil
+	}
+	for _, e := range st.Elections {
+		if e.Key != key || e.API == "" {
+			continue
+		}
+		limited, cancel := context.WithTimeout(ctx, period)
+		defer cancel()
+		var is state
+		if err := s.get(limited, e.API+"/patroni", &is); err != nil {
+			return "", err
+		}
+		if is.Role == "" {
+			return "", errors.New("no role")
+		}
+		return is.Role, nil
+	}
+	return "", errors.New("its record has no usable api_url")
 }
 
 // answered handles one answer.
