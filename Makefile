@@ -164,7 +164,7 @@ bench-takeover: build ## twenty take-overs in a row under 4,000 connections, and
 	go build -o bin/ ./scripts/measure && bin/measure takeover $(ARGS)
 
 patroni-check: build ## a real PostgreSQL cluster under Patroni through each event, three times: no commit by a primary that the key names no more; ten minutes, as bench-patroni
-	go build -o bin/ ./scripts/measure && bin/measure patroni -rounds=3 -events=switchover,kill,freeze,cut,partition,etcd-away,replica-frozen -paths=members,members-ask,key-wait,replicas
+	go build -o bin/ ./scripts/measure && bin/measure patroni -rounds=3 -events=switchover,kill,freeze,cut,partition,etcd-away,replica-frozen,replica-behind -paths=members,members-ask,key-wait,replicas
 
 bench-patroni: build ## clients of PostgreSQL when its primary changes, beside HAProxy: docs/patroni.md; five minutes an event, Linux, apt-get install patroni haproxy nftables (ARGS='-events=switchover,kill,freeze,cut,partition')
 	go build -o bin/ ./scripts/measure && bin/measure patroni $(ARGS)

@@ -86,6 +86,7 @@ func TestClientsFollowTheMembersOfACluster(t *testing.T) {
 			s.etcd.Stop()
 			proxytest.Eventually(t, func() bool { return asked.Load() >= 4 }, "four questions")
 			says(writers, "m2")
+			c.MustSay(t, "hello again") // nothing has cut it while the primary confirms
 			status.Store(http.StatusServiceUnavailable)
 			isReset(c)
 			proxytest.Eventually(t, func() bool { _, err := who(writers); return err != nil }, "clients are refused")

@@ -11,6 +11,7 @@ import (
 
 	"kubeproxy/proxy/balance/health"
 	"kubeproxy/registry"
+	"kubeproxy/registry/patroni"
 )
 
 // A standing is an endpoint and what is known of it.
@@ -108,6 +109,12 @@ func TestAPortIsCarriedOnlyWhereTheKernelCanDoWhatItWants(t *testing.T) {
 		{name: "another algorithm by default", node: func(n *Node) {
 			n.Algorithm = func(registry.Balance) registry.Balance { return registry.SourceAddress }
 		}, endpoints: sound("10.0.0.1:80"), want: Terms},
+		{name: "connections end with their endpoint", terms: registry.Terms{Removal: registry.Removal{Rule: registry.RemovalClose}}, endpoints: sound("10.0.0.1:80"), want: Terms},
+		{name: "connections outlive their endpoint", node: func(n *Node) { n.OnRemoval.Close = true },
+			terms: registry.Terms{Removal: registry.Removal{Rule: registry.RemovalDrain}}, endpoints: sound("10.0.0.1:80"), carried: []string{"10.0.0.1:80"}},
+		{name: "connections end with their endpoint by a flag", node: func(n *Node) { n.OnRemoval.Close = true }, endpoints: sound("10.0.0.1:80"), want: ByFlag},
+		{name: "a key elects", terms: registry.Terms{HolderKey: "/lock"}, endpoints: sound("10.0.0.1:80"), carried: []string{"10.0.0.1:80"}},
+		{name: "replicas of Patroni", terms: registry.Terms{HolderKey: "/service/pg/", Patroni: patroni.Terms{Scope: "pg", Replicas: true}}, endpoints: sound("10.0.0.1:80"), carried: []string{"10.0.0.1:80"}},
 		{name: "a limit of connections", node: func(n *Node) { n.Bound[registry.TCP] = true }, endpoints: sound("10.0.0.1:80"), want: ByFlag},
 		{name: "a limit of sessions", node: func(n *Node) { n.Bound[registry.UDP] = true }, endpoints: sound("10.0.0.1:80"), carried: []string{"10.0.0.1:80"}},
 		{name: "no forwarding of IPv6", node: func(n *Node) { n.Forwards[1] = errors.New("not forwarded") }, endpoints: sound("[fd00::1]:80"), want: NotForwarded},

@@ -129,6 +129,7 @@ func TestAReplicaIsFit(t *testing.T) {
 		{"m1", `{}`, `{` + running + `}`, lag, "m1=p:5432 | m2: its lag is not known (fallback)"},
 		{"m1", `{"optime":1}`, `{"conn_url":"postgres://h:1/","state":"starting","role":"replica"}`, replica, `m1=p:5432 | m2: its state is "starting" (fallback)`},
 		{"m1", `{"optime":1}`, `{"conn_url":"postgres://h:1/","state":"running","role":"uninitialized"}`, alone, ` | m1: the leader, m2: its role is "uninitialized"`},
+		{"m1", `{"optime":1}`, `{"conn_url":"postgres://h:1/","state":"running","role":"quorum\u001b]52"}`, alone, ` | m1: the leader, m2: its role is "quorum\x1b]52"`}, // none that is known
 		{"", `{"optime":1}`, `{"conn_url":"postgres://h:1/","state":"running","role":"promoted"}`, replica, ` | m1: its role is "master", m2: its role is "promoted"`},
 		{"m2", `{"optime":1}`, `{"conn_url":"postgres://h:1/","state":"running","role":"standby_leader"}`, replica, `m2=h:1 | m1: its role is "master"`},
 		{"m2", `{"optime":1}`, `{"conn_url":"postgres://h:1/","state":"running","role":"standby_leader"}`, primary, ` | m1: not the leader, m2: it leads a standby cluster`},

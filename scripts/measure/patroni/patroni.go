@@ -35,7 +35,14 @@ var columns = []measure.Metric{
 	measure.Column("stale", "commits by the one before, after the new leader's key", 1),
 }
 
-var bars = []measure.Bar{{Key: "stale", Worst: true}}
+// barsOf are the bars of an event on these paths.
+func barsOf(paths []path) []measure.Bar {
+	bars := []measure.Bar{{Key: "stale", Worst: true}, {Key: "errors", Of: byAsking.subject.Name, Is: measure.AtMost, Bar: 5}}
+	if slices.ContainsFunc(paths, func(p path) bool { return p.name == libpq.name }) {
+		bars = append(bars, measure.Bar{Key: "key-to-commit", Of: byAsking.subject.Name, To: libpq.subject.Name, Is: measure.NoMore, Bar: 50})
+	}
+	return bars
+}
 
 // While etcd is away no primary changes.
 var (
@@ -68,13 +75,13 @@ func (o options) run(ctx context.Context, site *measure.Site) (err error) {
 	defer c.end()
 	try.Do(c.startProxies(ctx, o.Binary, missing == nil))
 	for _, what := range o.events {
-		of := kind{titles[what], columns, bars, c.change}
+		paths := o.pathsOf(what)
+		of := kind{titles[what], columns, barsOf(paths), c.change}
 		if title := readerTitles[what]; title != "" {
 			of = kind{title, readerColumns, readerBars, c.spoil}
 		} else if what == away {
 			of = kind{titles[what], awayColumns, awayBars, c.outage}
 		}
-		paths := o.pathsOf(what)
 		var subjects []measure.Subject
 		for _, p := range paths {
 			subjects = append(subjects, p.subject)
