@@ -47,6 +47,29 @@ func (s *scene) is(role string, err error) {
 	s.role, s.reply = role, err
 }
 
+// count gives how many questions there were, and forgets them.
+func (s *scene) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := len(s.asked)
+	s.asked = nil
+	return n
+}
+
+// has says what is in force of a service.
+func (s *scene) has(name registry.Name) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.state[name]
+}
+
+// hang has the REST API answer nothing, or answer again.
+func (s *scene) hang(is bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.hangs = is
+}
+
 // soon lets time pass, and says what is in force then and whether there were questions meanwhile.
 func (s *scene) soon(t *testing.T, d time.Duration, want string, questions bool) {
 	t.Helper()
@@ -78,14 +101,14 @@ func TestANewPrimaryIsInForceOnceItSaysThatItIsPromoted(t *testing.T) {
 			s.says(of(none(name), none(other)))
 			s.says(of(at(name, "10.0.0.2:1"), at(other, "10.0.0.2:1")))
 			s.soon(t, 300*time.Millisecond, "", true)
-			if s.state[other] != "10.0.0.2:1" {
+			if s.has(other) != "10.0.0.2:1" {
 				t.Error("a service that awaits no promotion has no primary")
 			}
 			set.Endpoints = []registry.Change[registry.Endpoints]{at(name, "10.0.0.2:1"), at(other, "10.0.0.2:1"), at(late, "10.0.0.2:1")}
 			set.Services = append(set.Services, awaits(late))
 			s.says(set) // a resync in the middle
 			s.soon(t, 300*time.Millisecond, "", true)
-			if s.state[late] != "10.0.0.2:1" {
+			if s.has(late) != "10.0.0.2:1" {
 				t.Error("a service that came in the middle has no primary")
 			}
 			s.is(role, nil)
@@ -105,7 +128,7 @@ func TestANewPrimaryIsInForceOnceItSaysThatItIsPromoted(t *testing.T) {
 			s.says(of(at(name, "10.0.0.1:1")))
 			s.says(of(none(name)))
 			synctest.Wait()
-			s.asked = nil
+			s.count()
 			s.soon(t, time.Minute, "", false)
 
 			// A REST API that cannot be asked is no reason to wait.
@@ -115,11 +138,11 @@ func TestANewPrimaryIsInForceOnceItSaysThatItIsPromoted(t *testing.T) {
 			s.is("", nil)
 			s.says(of(at(name, "10.0.0.3:1")))
 			s.soon(t, 0, "10.0.0.3:1", true)
-			s.hangs = true
+			s.hang(true)
 			s.says(of(at(name, "10.0.0.1:1")))
 			s.soon(t, period, "", true)
 			s.soon(t, period+2*pace, "10.0.0.1:1", true)
-			s.hangs = false
+			s.hang(false)
 
 			// The service asks no more.
 			s.is("replica", nil)
@@ -157,19 +180,19 @@ func TestTheServicesOfAPrimaryAwaitItTogetherAndNoOtherLosesItsOwn(t *testing.T)
 			s.says(registry.Update{Set: true, Services: both, Endpoints: []registry.Change[registry.Endpoints]{at(name, "10.0.0.1:1"), at(other, "10.0.0.1:1")}})
 			s.says(registry.Update{Endpoints: []registry.Change[registry.Endpoints]{at(name, "10.0.0.2:1"), at(other, "10.0.0.2:1")}})
 			s.soon(t, 10*time.Millisecond, "", true)
-			if s.state[other] != "" {
+			if s.has(other) != "" {
 				t.Error("the other service does not wait")
 			}
 			time.Sleep(time.Second)
-			s.asked = nil
+			s.count()
 			time.Sleep(2 * time.Second)
 			synctest.Wait()
-			if n := len(s.asked); n < 5 || n > 17 { // four a second
+			if n := s.count(); n < 5 || n > 17 { // four a second
 				t.Errorf("%d questions in two seconds, for two services of one primary", n)
 			}
 			s.is("primary", nil)
 			s.soon(t, 2*slow, "10.0.0.2:1", true)
-			if s.state[other] != "10.0.0.2:1" {
+			if s.has(other) != "10.0.0.2:1" {
 				t.Error("the other service has no primary")
 			}
 
@@ -179,7 +202,7 @@ func TestTheServicesOfAPrimaryAwaitItTogetherAndNoOtherLosesItsOwn(t *testing.T)
 			s.soon(t, 3*time.Second, "", true)
 			s.says(registry.Update{Endpoints: []registry.Change[registry.Endpoints]{at(other, "10.0.0.1:1")}})
 			s.soon(t, 2*time.Second, "10.0.0.1:1", true)
-			if s.state[other] != "10.0.0.1:1" {
+			if s.has(other) != "10.0.0.1:1" {
 				t.Error("the service that came later waits for longer")
 			}
 			s.says(registry.Update{Endpoints: []registry.Change[registry.Endpoints]{at(name, "10.0.0.2:1"), at(other, "10.0.0.2:1")}})
@@ -191,7 +214,7 @@ func TestTheServicesOfAPrimaryAwaitItTogetherAndNoOtherLosesItsOwn(t *testing.T)
 			s.says(registry.Update{Services: []registry.Change[registry.Service]{wants(other, patroni.Terms{Replicas: true})}, Endpoints: []registry.Change[registry.Endpoints]{at(other, "10.0.0.3:1")}})
 			s.says(registry.Update{Set: true, Services: both, Endpoints: []registry.Change[registry.Endpoints]{at(other, "10.0.0.2:1"), at(name, "10.0.0.2:1")}})
 			s.soon(t, 10*time.Millisecond, "10.0.0.2:1", false)
-			if s.state[other] != "10.0.0.2:1" {
+			if s.has(other) != "10.0.0.2:1" {
 				t.Error("the other service awaits a primary that no key has named just now")
 			}
 		})
@@ -211,13 +234,13 @@ func TestAPrimaryThatIsAwaitedMayAlsoBeDoubtedLater(t *testing.T) {
 		s.set(errors.New("status 503"))
 		time.Sleep(9 * time.Second) // the ttl, and three answers
 		synctest.Wait()
-		if s.state[name] != "" {
-			t.Errorf("%s is in force, which denies that it is the primary", s.state[name])
+		if is := s.has(name); is != "" {
+			t.Errorf("%s is in force, which denies that it is the primary", is)
 		}
 		s.set(nil)
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if s.state[name] != "10.0.0.2:1" {
+		if s.has(name) != "10.0.0.2:1" {
 			t.Error("no primary is in force, though it says that it is one")
 		}
 	})
