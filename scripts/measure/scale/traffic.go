@@ -168,17 +168,19 @@ func (b *bench) feel(ctx context.Context, s *stock, n *node, prefix string, last
 	return f, err
 }
 
-// churn puts the endpoints of services in turn, as many a second as it should or as etcd can take.
+// churn puts the endpoints of services in turn, as many a second as it should or as etcd can take. The puts of one service have one goroutine: etcd
+// has to see them in their order, for the last one is looked for at the end.
 func (s *stock) churn(ctx context.Context, prefix string, lasts time.Duration) (puts int, err error) {
-	turns := make(chan clientv3.Op, churners)
+	var turns [churners]chan clientv3.Op
 	failed := make(chan error, churners)
 	var putters sync.WaitGroup
-	for range churners {
+	for i := range turns {
+		turns[i] = make(chan clientv3.Op, 1)
 		putters.Go(func() {
-			for op := range turns {
+			for op := range turns[i] {
 				if _, err := s.put(ctx, op); err != nil {
 					failed <- err
-					for range turns { // no other goroutine waits for this one
+					for range turns[i] { // no other goroutine waits for this one
 					}
 					return
 				}
@@ -192,11 +194,13 @@ func (s *stock) churn(ctx context.Context, prefix string, lasts time.Duration) (
 			if prefix == registry.EndpointsPrefix {
 				s.states[i].by = 1 - s.states[i].by
 			}
-			turns <- s.endpoints(prefix, i)
+			turns[i%churners] <- s.endpoints(prefix, i)
 		}
 		time.Sleep(time.Millisecond)
 	}
-	close(turns)
+	for i := range turns {
+		close(turns[i])
+	}
 	putters.Wait()
 	select {
 	case err := <-failed:
