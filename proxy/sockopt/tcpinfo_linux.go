@@ -2,7 +2,9 @@ package sockopt
 
 import (
 	"net"
+	"syscall"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -23,8 +25,8 @@ var tcpStates = [...]string{1: "ESTAB", "SYN-SENT", "SYN-RECV", "FIN-WAIT-1", "F
 
 // StateOf returns the state of a TCP socket, and for how long its peer has sent no data; "" and a negative time if the kernel does not tell.
 func StateOf(fd int) (state string, idle time.Duration) {
-	info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
-	if err != nil || int(info.State) >= len(tcpStates) {
+	var info unix.TCPInfo
+	if !readTCPInfo(fd, &info) || int(info.State) >= len(tcpStates) {
 		return "", -1
 	}
 	return tcpStates[info.State], time.Duration(info.Last_data_recv) * time.Millisecond
@@ -54,8 +56,8 @@ func Inspect(conn *net.TCPConn) (d Delivery) {
 
 // InspectTCP is inspect for a bare descriptor.
 func InspectTCP(fd int) Delivery {
-	info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
-	if err != nil {
+	var info unix.TCPInfo
+	if !readTCPInfo(fd, &info) {
 		return Delivery{}
 	}
 	return Delivery{
@@ -66,4 +68,11 @@ func InspectTCP(fd int) Delivery {
 		Unanswered: int(info.Retransmits) + int(info.Probes),
 		Silent:     time.Duration(info.Last_ack_recv) * time.Millisecond,
 	}
+}
+
+// readTCPInfo is unix.GetsockoptTCPInfo without the garbage: each connection is looked at again and again.
+func readTCPInfo(fd int, info *unix.TCPInfo) bool {
+	size := uint32(unsafe.Sizeof(*info))
+	_, _, errno := syscall.RawSyscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.IPPROTO_TCP, unix.TCP_INFO, uintptr(unsafe.Pointer(info)), uintptr(unsafe.Pointer(&size)), 0)
+	return errno == 0
 }

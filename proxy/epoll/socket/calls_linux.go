@@ -240,8 +240,7 @@ func Outcome(fd int) (connected bool, err error) {
 	case value != 0:
 		return false, unix.Errno(value)
 	}
-	_, err = unix.Getpeername(fd)
-	return err == nil, nil
+	return PeerName(fd).IsValid(), nil
 }
 
 // LocalName is our own address of a connection.
