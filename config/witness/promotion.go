@@ -13,8 +13,8 @@ import (
 	"kubeproxy/registry/patroni"
 )
 
-// How a new primary comes into force for services that await its promotion. Patroni's records of members say it 0.5 to 1.1 s late, and its /primary says
-// 200 as soon as it has the key. What /patroni says of the role is of that moment.
+// How a new primary comes into force for services that await its promotion. A member's record tells of its promotion 0.5 to 1.1 s late, and its
+// /primary answers 200 as soon as it has the key. Its /patroni tells the role of that moment.
 //
 // Nothing is awaited when a service or its primary is seen for the first time: the primary may have been one for long. A REST API that cannot be asked
 // changes nothing: the key decides.

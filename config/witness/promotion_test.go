@@ -47,15 +47,6 @@ func (s *scene) is(role string, err error) {
 	s.role, s.reply = role, err
 }
 
-// count gives how many questions there were, and forgets them.
-func (s *scene) count() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	n := len(s.asked)
-	s.asked = nil
-	return n
-}
-
 // has says what is in force of a service.
 func (s *scene) has(name registry.Name) string {
 	s.mu.Lock()
@@ -73,17 +64,13 @@ func (s *scene) hang(is bool) {
 // soon lets time pass, and says what is in force then and whether there were questions meanwhile.
 func (s *scene) soon(t *testing.T, d time.Duration, want string, questions bool) {
 	t.Helper()
-	time.Sleep(d)
-	synctest.Wait()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.state[name] != want || len(s.asked) > 0 != questions {
-		t.Errorf("in force %q, %d questions; want %q, and questions: %v", s.state[name], len(s.asked), want, questions)
+	is, asked := s.look(d)
+	if is != want || len(asked) > 0 != questions {
+		t.Errorf("in force %q, %d questions; want %q, and questions: %v", is, len(asked), want, questions)
 	}
-	if slices.ContainsFunc(s.asked, func(url string) bool { return url != "http://10.0.0.1:8008/patroni" }) {
-		t.Errorf("asked for %v", s.asked)
+	if slices.ContainsFunc(asked, func(url string) bool { return url != "http://10.0.0.1:8008/patroni" }) {
+		t.Errorf("asked for %v", asked)
 	}
-	s.asked = nil
 }
 
 func TestANewPrimaryIsInForceOnceItSaysThatItIsPromoted(t *testing.T) {
@@ -127,8 +114,7 @@ func TestANewPrimaryIsInForceOnceItSaysThatItIsPromoted(t *testing.T) {
 			// It goes while it is awaited.
 			s.says(of(at(name, "10.0.0.1:1")))
 			s.says(of(none(name)))
-			synctest.Wait()
-			s.count()
+			s.look(0)
 			s.soon(t, time.Minute, "", false)
 
 			// A REST API that cannot be asked is no reason to wait.
@@ -183,12 +169,9 @@ func TestTheServicesOfAPrimaryAwaitItTogetherAndNoOtherLosesItsOwn(t *testing.T)
 			if s.has(other) != "" {
 				t.Error("the other service does not wait")
 			}
-			time.Sleep(time.Second)
-			s.count()
-			time.Sleep(2 * time.Second)
-			synctest.Wait()
-			if n := s.count(); n < 5 || n > 17 { // four a second
-				t.Errorf("%d questions in two seconds, for two services of one primary", n)
+			s.look(time.Second)
+			if _, asked := s.look(2 * time.Second); len(asked) < 5 || len(asked) > 17 { // four a second
+				t.Errorf("%d questions in two seconds, for two services of one primary", len(asked))
 			}
 			s.is("primary", nil)
 			s.soon(t, 2*slow, "10.0.0.2:1", true)
@@ -232,15 +215,11 @@ func TestAPrimaryThatIsAwaitedMayAlsoBeDoubtedLater(t *testing.T) {
 		s.is("primary", nil)
 		s.soon(t, 2*slow, "10.0.0.2:1", true)
 		s.set(errors.New("status 503"))
-		time.Sleep(9 * time.Second) // the ttl, and three answers
-		synctest.Wait()
-		if is := s.has(name); is != "" {
+		if is, _ := s.look(9 * time.Second); is != "" { // the ttl, and three answers
 			t.Errorf("%s is in force, which denies that it is the primary", is)
 		}
 		s.set(nil)
-		time.Sleep(time.Second)
-		synctest.Wait()
-		if s.has(name) != "10.0.0.2:1" {
+		if is, _ := s.look(time.Second); is != "10.0.0.2:1" {
 			t.Error("no primary is in force, though it says that it is one")
 		}
 	})

@@ -152,15 +152,21 @@ func start(t *testing.T) *scene {
 	return s
 }
 
-// after lets time pass, and says what is in force then and how many questions were asked meanwhile.
-func (s *scene) after(t *testing.T, d time.Duration, want string, questions int) {
-	t.Helper()
+// look lets time pass, and returns what is in force then, and which questions were asked since the last look.
+func (s *scene) look(d time.Duration) (inForce string, asked []string) {
 	time.Sleep(d)
 	synctest.Wait()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.state[name] != want || len(s.asked) != questions {
-		t.Errorf("in force %q, %d questions; want %q, %d", s.state[name], len(s.asked), want, questions)
+	asked, s.asked = s.asked, nil
+	return s.state[name], asked
+}
+
+// after lets time pass, and says what is in force then and how many questions were asked meanwhile.
+func (s *scene) after(t *testing.T, d time.Duration, want string, questions int) {
+	t.Helper()
+	if is, asked := s.look(d); is != want || len(asked) != questions {
+		t.Errorf("in force %q, %d questions; want %q, %d", is, len(asked), want, questions)
 	}
 	if e := s.source.Status().Elections[0]; e.Unconfirmed != (want == "") || e.HasHolder() == e.Unconfirmed {
 		t.Errorf("in force is %q, and the status says that the holder is not confirmed: %v", want, e.Unconfirmed)
@@ -168,7 +174,6 @@ func (s *scene) after(t *testing.T, d time.Duration, want string, questions int)
 	if s.etcd.Status().Elections[0].Unconfirmed {
 		t.Error("the status of the source beneath has changed")
 	}
-	s.asked = nil
 }
 
 func TestAPrimaryThatDeniesItIsInForceNoMoreWhileEtcdIsAway(t *testing.T) {
