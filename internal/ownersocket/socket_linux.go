@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"net"
 	"os"
+	"sync"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -20,6 +21,8 @@ type Socket struct {
 	*net.UnixListener
 	path string
 	own  os.FileInfo // of the file at path, as long as it is ours
+	once sync.Once   // of Close
+	err  error       // of Close
 }
 
 // Listen takes the place of the process that listened at path before. network is unix or unixpacket.
@@ -56,12 +59,16 @@ func Listen(network, path string) (*Socket, error) {
 	return &Socket{UnixListener: socket, path: path, own: info}, nil
 }
 
-// Close stops listening, and removes the file unless it is another process's by now.
+// Close stops listening, and removes the file unless it is another process's by now. It acts once, and then returns the same error: after that the
+// number of our file is free, and a file system such as ext4 gives it to the next file, which may be a successor's.
 func (s *Socket) Close() error {
-	if s.isOurs(s.path) {
-		s.withdraw()
-	}
-	return s.UnixListener.Close()
+	s.once.Do(func() {
+		if s.isOurs(s.path) {
+			s.withdraw()
+		}
+		s.err = s.UnixListener.Close()
+	})
+	return s.err
 }
 
 func (s *Socket) isOurs(path string) bool {

@@ -63,6 +63,28 @@ func TestASocketIsItsOwnersAndThatOfTheLastWhoListened(t *testing.T) {
 	}
 }
 
+// TestASuccessorKeepsItsSocketIfItsFileHasTheNumberOfTheOneBefore, which is closed twice, as net/http does.
+func TestASuccessorKeepsItsSocketIfItsFileHasTheNumberOfTheOneBefore(t *testing.T) {
+	path := filepath.Join(directory(t), "socket")
+	first, err := Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first.Close()
+	second, err := Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer second.Close()
+	first.own = second.own // ext4 does that to a new file, as a rule
+	first.Close()
+	if conn, err := net.Dial("unix", path); err != nil {
+		t.Errorf("the successor's socket: %v", err)
+	} else {
+		conn.Close()
+	}
+}
+
 // TestASuccessorKeepsItsSocketWhereRenameat2IsRefused, by a filter of system calls or a file system.
 func TestASuccessorKeepsItsSocketWhereRenameat2IsRefused(t *testing.T) {
 	path := filepath.Join(directory(t), "socket")
