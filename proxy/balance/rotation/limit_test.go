@@ -123,6 +123,21 @@ func TestClientsAreNotSentToEndpointsThatFailWhileOthersAreOnlyFull(t *testing.T
 	}
 }
 
+func TestNoBackupIsGivenAClientWhileAnotherEndpointWarmsUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // at the beginning of the slow start all clients that have a choice are given another
+		r := placed(0, registry.Backup)
+		first := r.Endpoints()[0]
+		for _, passes := range []bool{false, true} {
+			first.stats().health[registry.TCP].Checked(passes, time.Minute)
+		}
+		for range 10 {
+			if e := offered(r); e != first {
+				t.Fatalf("a client is given %s, which stands by", e.Addr)
+			}
+		}
+	})
+}
+
 func TestBackupsAreGivenClientsWhileAllOthersAreFull(t *testing.T) {
 	r := placed(0, 0, registry.Backup)
 	limit(r, registry.Terms{Limits: registry.Limits{PerEndpoint: 1}})

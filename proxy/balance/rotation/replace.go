@@ -13,8 +13,8 @@ import (
 )
 
 // Replace makes the addresses of a list the endpoints of the rotation, in that order. Where clients have come, the same addresses
-// in another order change nothing; else the rotation goes on with the first surviving endpoint at or after the next one, and what was
-// known of the health of survivors stays known (v0.4 began again at the first on every change).
+// in another order change nothing; else the rotation goes on with the first surviving endpoint at or after the next one, or with weights at
+// a random turn of their round, and what was known of the health of survivors stays known (v0.4 began again at the first on every change).
 func (r *Rotation) Replace(list registry.PortAddrs, weights registry.Weights) {
 	r.ReplaceOverriding(list, weights, nil)
 }

@@ -1,6 +1,7 @@
 package rotation
 
 import (
+	"math/rand/v2"
 	"strings"
 
 	"github.com/golang/glog"
@@ -64,6 +65,9 @@ func awoken(r *Rotation, asleep *endpointSet, position map[*Endpoint]int) *endpo
 	set.divide(r.terms.Load().Distribution.Nearness(set.places, i), known, r.rules.Node.Name != "")
 	for t := range set.everyTier() {
 		t.cursor.Store(asleep.start % uint64(len(t.endpoints)))
+		if t.shares != nil { // endpoints that change often would give a small share no turn, or too many
+			t.cursor.Store(uint64(rand.Uint32()))
+		}
 	}
 	if forbidden > 0 && forbidden < i { // when all are, those that turn clients away for it say so
 		if note, ok := r.rules.unused.Allow(r.Key); ok {

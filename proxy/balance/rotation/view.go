@@ -161,7 +161,7 @@ func (s *endpointSet) everyTier() iter.Seq[*tier] {
 func (v *view) inTurn() iter.Seq[*Endpoint] {
 	return func(yield func(*Endpoint) bool) {
 		for _, t := range v.tiers {
-			from := int(t.cursor.Load() % uint64(len(t.endpoints)))
+			from := t.turn(t.cursor.Load())
 			for i := range t.endpoints {
 				if !yield(t.endpoints[(from+i)%len(t.endpoints)]) {
 					return
@@ -171,7 +171,7 @@ func (v *view) inTurn() iter.Seq[*Endpoint] {
 	}
 }
 
-// begin has each tier go on with the first of its endpoints in an order; without one it stays where it is.
+// begin has each tier go on with the first of its endpoints in an order; without one it stays where it is, and with shares, too.
 func (s *endpointSet) begin(order func(kind) iter.Seq[*Endpoint]) {
 	for k, v := range s.views {
 		if v == nil {
@@ -181,7 +181,9 @@ func (s *endpointSet) begin(order func(kind) iter.Seq[*Endpoint]) {
 		for e := range order(kind(k)) {
 			at := int(e.at[k].Load())
 			if i := slices.IndexFunc(left, func(t *tier) bool { return t.has(e, at) }); i >= 0 {
-				left[i].cursor.Store(uint64(at))
+				if left[i].shares == nil {
+					left[i].cursor.Store(uint64(at))
+				}
 				left[i].walk.Store(uint64(at))
 				left = slices.Delete(left, i, i+1)
 			}
@@ -233,7 +235,6 @@ func (v *view) reach(protocol registry.Protocol) (how reach) {
 // SourceAddress it is the next on the ring. Otherwise, and when that search is too long, it is the next in turn. When all are ejected
 // it is the one that returns first, unless others are only full. nil: the client was offered all, or is to wait.
 func (v *view) another(c *Choice) *Endpoint {
-	var warming *Endpoint
 	c.full = false
 	for i, t := range v.tiers {
 		if i > 0 {
@@ -246,14 +247,11 @@ func (v *view) another(c *Choice) *Endpoint {
 				return e
 			}
 		}
-		ready, w, full := t.nextReady(c.protocol, &c.offered)
-		if ready != nil {
-			return ready
+		ready, warming, full := t.nextReady(c.protocol, &c.offered)
+		c.full = c.full || full
+		if e := cmp.Or(ready, warming); e != nil {
+			return e // also one that warms up: those of the next tier are for when none of this one is ready
 		}
-		warming, c.full = cmp.Or(warming, w), c.full || full
-	}
-	if warming != nil {
-		return warming
 	}
 	if c.full || c.again {
 		return nil // and not one that fails; if a place is free by now, or one is well, that is news

@@ -49,6 +49,29 @@ func TestClientsAreSpreadByWeight(t *testing.T) {
 	}
 }
 
+// TestASmallShareHasItsTurnHoweverOftenTheEndpointsChange, and few clients come in between.
+func TestASmallShareHasItsTurnHoweverOftenTheEndpointsChange(t *testing.T) {
+	for _, first := range []bool{false, true} {
+		weights, canary := []int{95, 5, 1}, 2
+		if first {
+			weights, canary = []int{5, 95, 1}, 1
+		}
+		r := weighted(t, weights...)
+		got := 0
+		for i := range 400 {
+			r.Override(map[registry.Addr]int{addr(3): i % 2})
+			for range 5 {
+				if number(offered(r)) == canary {
+					got++
+				}
+			}
+		}
+		if got < 60 || got > 140 { // four times the standard deviation
+			t.Errorf("weights %v: endpoint %d was given %d of 2000 clients; want about 100", weights, canary, got)
+		}
+	}
+}
+
 func TestTheShareOfAnEjectedEndpointFallsOnTheOthersInTurn(t *testing.T) {
 	for _, c := range []struct {
 		name    string
