@@ -21,6 +21,7 @@ type Override struct {
 	UID     int       // of the operator, or ByPage
 	Began   time.Time // by the clock on the wall, for people
 	Until   time.Time // monotonic in the process that made it, so a clock that is set does not move its end
+	Before  *Override // which this one has taken the place of: only in what LoadBalancerRR.Override returns; nil: there was none
 }
 
 // A Word is what an operator wants.
@@ -152,7 +153,13 @@ func (lb *LoadBalancerRR) Override(match registry.AddrMatch, o Override, force b
 	if err != nil {
 		return nil, err
 	}
-	if lb.overrides.n+len(addrs) > maxOverrides {
+	more := 0
+	for addr := range addrs {
+		if _, ok := lb.overrides.of[o.Service][addr]; !ok {
+			more++
+		}
+	}
+	if lb.overrides.n+more > maxOverrides {
 		return nil, fmt.Errorf("a node has %d overrides at most", maxOverrides)
 	}
 	if o.weight() == 0 && !force {
@@ -164,8 +171,12 @@ func (lb *LoadBalancerRR) Override(match registry.AddrMatch, o Override, force b
 	}
 	for addr := range addrs {
 		o.Addr = addr
+		put := o
+		if before, ok := lb.overrides.of[o.Service][addr]; ok {
+			put.Before = &before
+		}
 		lb.overrides.set(o)
-		done = append(done, o)
+		done = append(done, put)
 	}
 	lb.applyOverridesLocked(o.Service)
 	return done, nil

@@ -94,6 +94,14 @@ func TestAnOverrideWinsOverTheRecordUntilItsEndpointGoes(t *testing.T) {
 		t.Fatal(done, err)
 	}
 	wantWeights(t, lb, "10.0.0.1:80=0", "10.0.0.2:80=1")
+	lb.overrides.n = maxOverrides // one in the place of another is no more of them
+	if done, err := lb.Override(matching("10.0.0.1"), until(time.Hour, Drain), false); err != nil || len(done) != 1 || done[0].Before == nil || done[0].Before.Word != Drain {
+		t.Fatal(done, err)
+	}
+	if _, err := lb.Override(matching("10.0.0.2"), until(time.Hour, Drain), true); err == nil {
+		t.Errorf("there are %d overrides already, and another one is taken", maxOverrides)
+	}
+	lb.overrides.n = 1
 	behind(lb, "10.0.0.1=5", "10.0.0.2:80", "10.0.0.1:80", "10.0.0.3:80")
 	wantWeights(t, lb, "10.0.0.2:80=1", "10.0.0.1:80=0", "10.0.0.3:80=1")
 	weigh := until(time.Hour, Weigh)

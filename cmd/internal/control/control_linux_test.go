@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"iter"
 	"net/http"
@@ -67,8 +68,12 @@ func (c *carried) Override(_ registry.AddrMatch, o balance.Override, force bool)
 		return nil, balance.ErrLastEndpoint
 	}
 	o.Addr = registry.Addr{IP: netip.MustParseAddrPort("10.0.0.1:80")}
+	put := o
+	if len(c.overrides) > 0 {
+		put.Before = &c.overrides[0]
+	}
 	c.overrides = []balance.Override{o}
-	return c.overrides, nil
+	return []balance.Override{put}, nil
 }
 
 func (c *carried) Enable(registry.Name, registry.AddrMatch) (ended []balance.Override, err error) {
@@ -257,11 +262,16 @@ func TestAnOverrideSaysWhoAndUntilWhen(t *testing.T) {
 	if o := done.Overrides[0]; o.Service != "default/web" || o.Endpoint != "10.0.0.1:80" || o.UID != os.Geteuid() || o.Until.Sub(o.Began) != 90*time.Second {
 		t.Errorf("%+v", o)
 	}
+	again := Wish{Service: "web", Endpoint: "10.0.0.1", Word: "weight", Weight: 5, Force: true}
+	if err := client.Post(t.Context(), "/v1/override", &again, &done); err != nil {
+		t.Fatal(err)
+	}
 	if err := client.Post(t.Context(), "/v1/enable", &wish, &done); err != nil || !strings.HasPrefix(done.Warning, "a restart will put it in force again: the disk is full") {
 		t.Errorf("%v; warning %q", err, done.Warning)
 	}
-	last, _ := changes.Last(2, nil)
-	if len(last) != 2 || last[0].Change != "none → 10.0.0.1:80 is drained for 1m30s" || last[1].Change != "10.0.0.1:80 is drained → none" {
+	last, _ := changes.Last(3, nil)
+	replaced := fmt.Sprintf("10.0.0.1:80 is drained (uid %d) → 10.0.0.1:80 has weight 5 for 1h0m0s", os.Geteuid())
+	if len(last) != 3 || last[0].Change != "none → 10.0.0.1:80 is drained for 1m30s" || last[1].Change != replaced || last[2].Change != "10.0.0.1:80 has weight 5 → none" {
 		t.Errorf("remembered: %+v", last)
 	}
 }
@@ -277,6 +287,10 @@ func TestARestoredOverrideNeverLastsLongerThanItWasTo(t *testing.T) {
 		o, ok, err := d.Parse()
 		if left := time.Until(o.Until); err != nil || ok != (c.left > 0) || ok && (left > c.left || left < c.left-time.Minute) {
 			t.Errorf("began %v ago: in force %t for %v, %v; want %v", c.began, ok, left, err, c.left)
+		}
+		again, stays, err := NewOverrides([]balance.Override{o})[0].Parse() // by the next process
+		if lost := o.Until.Sub(again.Until); err != nil || stays != ok || lost > time.Minute {
+			t.Errorf("began %v ago: a second process has it in force %t, %v less, %v", c.began, stays, lost, err)
 		}
 	}
 }

@@ -54,8 +54,12 @@ func (d *Override) Parse() (o balance.Override, ok bool, err error) {
 	if d.Weight < 0 || d.Weight > maxWeight {
 		return o, false, fmt.Errorf("weight %d is not between 0 and %d", d.Weight, maxWeight)
 	}
+	now := time.Now()
 	left := min(time.Until(d.Until), d.Until.Sub(d.Began))
-	o.Weight, o.UID, o.Began, o.Until = d.Weight, d.UID, d.Began, time.Now().Add(left)
+	o.Weight, o.UID, o.Began, o.Until = d.Weight, d.UID, d.Began, now.Add(left)
+	if o.Began.After(now) { // the clock was set back. It has as long left as it was to last then, also for who reads it next
+		o.Began = now
+	}
 	return o, left > 0, nil
 }
 
@@ -143,7 +147,11 @@ func (n Node) override(r *http.Request) (any, error) {
 		return nil, refusal(err)
 	}
 	for _, o := range done {
-		n.note(r, history.Entry{Of: "override", Service: labelOf(&o), Change: fmt.Sprintf("none → %s for %v", &o, o.Until.Sub(o.Began).Round(time.Second))})
+		before := "none"
+		if o.Before != nil {
+			before = fmt.Sprintf("%s (%s)", o.Before, balance.Who(o.Before.UID))
+		}
+		n.note(r, history.Entry{Of: "override", Service: labelOf(&o), Change: fmt.Sprintf("%s → %s for %v", before, &o, o.Until.Sub(o.Began).Round(time.Second))})
 	}
 	answer := Done{Overrides: NewOverrides(done)}
 	if err := n.Save(); err != nil {

@@ -4,10 +4,16 @@ package crowd
 import (
 	"container/list"
 	"context"
+	"errors"
 	"net"
 	"net/http"
 	"net/netip"
 	"sync"
+	"time"
+
+	"github.com/golang/glog"
+
+	"kubeproxy/internal/lograte"
 )
 
 // A Listener is one whose clients are the crowd: those of one listener, of which there is only a limited number at a time. When a new client
@@ -19,7 +25,8 @@ import (
 // It is the listener that the server accepts from.
 type Listener struct {
 	net.Listener
-	room int
+	room     int
+	failures lograte.Limiter[struct{}] // lines about clients that cannot be accepted
 
 	mu      sync.Mutex // guards the fields below, and busy and place of each client
 	clients *list.List // of *Client, longest waiting first
@@ -53,12 +60,23 @@ func New(l net.Listener, room int) *Listener {
 	return &Listener{Listener: l, room: room, clients: list.New(), left: make(chan struct{}, 1)}
 }
 
-// Accept implements [net.Listener].
+// acceptAgain is how long after an error the next client is accepted.
+const acceptAgain = 100 * time.Millisecond
+
+// Accept implements [net.Listener]. It fails only when the listener is closed. Package http would give the listener up after an error
+// that it takes for a lasting one, such as a want of memory.
 func (w *Listener) Accept() (net.Conn, error) {
 	for {
 		conn, err := w.Listener.Accept()
-		if err != nil {
+		if errors.Is(err, net.ErrClosed) {
 			return nil, err
+		}
+		if err != nil {
+			if note, ok := w.failures.Allow(struct{}{}); ok {
+				glog.Warningf("a client of operators' pages or of the control socket cannot be accepted: %v%s", err, note)
+			}
+			time.Sleep(acceptAgain)
+			continue
 		}
 		if c := w.Admit(conn); c != nil {
 			return c, nil

@@ -208,16 +208,17 @@ func TestReadersThatDoNotReadKeepNobodyFromScraping(t *testing.T) {
 	}
 }
 
-// TestPagesThatAreBeingSentAreBounded: beyond that, the reader that has taken longest is given up.
+// TestPagesThatAreBeingSentAreBounded, those of all addresses together: beyond that, the reader that has taken longest is given up.
 func TestPagesThatAreBeingSentAreBounded(t *testing.T) {
-	r, clients := newRenderer(), crowd.New(nil, 100)
+	r, clients := new(unread), crowd.New(nil, 100)
+	at := []*renderer{newRenderer(r), newRenderer(r)} // two addresses
 	var conns []net.Conn
 	var sent []func()
-	for range 9 {
+	for i := range 9 {
 		here, there := net.Pipe()
 		defer here.Close()
 		conns = append(conns, there)
-		sent = append(sent, r.send(clients.Admit(here), maxHeld/8))
+		sent = append(sent, at[i%2].send(clients.Admit(here), maxHeld/8))
 		if r.held > maxHeld {
 			t.Errorf("%d bytes are held; want %d at most", r.held, maxHeld)
 		}
@@ -300,7 +301,7 @@ func TestAtOtherAddressesEveryNameIsAnswered(t *testing.T) {
 	for addr, want := range map[string]int{"10.0.0.7": 200, "fd00::7": 200, "127.0.0.1": 421, "::1": 421} {
 		local := &net.TCPAddr{IP: net.ParseIP(addr), Port: 10249}
 		answer := httptest.NewRecorder()
-		well().pages(t.Context(), everything, false, 16).ServeHTTP(answer, request.WithContext(context.WithValue(t.Context(), http.LocalAddrContextKey, local)))
+		well().pages(t.Context(), everything, false, 16, newRenderer(new(unread))).ServeHTTP(answer, request.WithContext(context.WithValue(t.Context(), http.LocalAddrContextKey, local)))
 		if answer.Code != want {
 			t.Errorf("at %s: %d, want %d", addr, answer.Code, want)
 		}
@@ -539,7 +540,7 @@ func TestStreamsTakeHalfOfTheRoomAtMost(t *testing.T) {
 			<-r.Context().Done()
 		})}
 		stopping, stop := context.WithCancel(t.Context())
-		pages := a.pages(stopping, everything, false, c.room)
+		pages := a.pages(stopping, everything, false, c.room, newRenderer(new(unread)))
 		ask := func(ctx context.Context, path, host string) int {
 			local := context.WithValue(ctx, http.LocalAddrContextKey, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
 			request := httptest.NewRequest(http.MethodGet, "http://"+host+path, nil).WithContext(local)

@@ -53,9 +53,8 @@ type pages map[string]http.Handler
 type action struct{ http.Handler }
 
 // pages gives what is answered at a socket with room for so many clients. Streams end with ctx.
-func (a Answers) pages(ctx context.Context, of scope, profiling bool, room int) pages {
+func (a Answers) pages(ctx context.Context, of scope, profiling bool, room int, renderer *renderer) pages {
 	p := make(pages)
-	renderer := newRenderer()
 	if a.Metrics != nil && of != health {
 		p["/metrics"] = checkHost(renderer.page(a.Metrics))
 	}

@@ -19,10 +19,14 @@ const (
 	maxHeld  = 64 << 20
 )
 
-// A renderer bounds what large pages cost. One of them is for all pages of a process.
+// A renderer bounds what large pages cost. One of them is for all pages of an address: readers of one keep none of another from its pages.
 type renderer struct {
 	slots chan struct{}
+	*unread
+}
 
+// An unread is the pages of all addresses of a process that are being sent.
+type unread struct {
 	mu      sync.Mutex // guards the fields below
 	held    int        // bytes of all pages that are being sent
 	sending []*sending // oldest first; no more than there are clients
@@ -34,7 +38,7 @@ type sending struct {
 	client *crowd.Client
 }
 
-func newRenderer() *renderer { return &renderer{slots: make(chan struct{}, atWork)} }
+func newRenderer(all *unread) *renderer { return &renderer{make(chan struct{}, atWork), all} }
 
 // page answers with what next writes. Requests beyond atWork are refused.
 func (r *renderer) page(next http.Handler) http.Handler {
@@ -73,7 +77,7 @@ func (r *renderer) render(next http.Handler, w http.ResponseWriter, req *http.Re
 }
 
 // send counts a page that is being sent until the function that it returns is called.
-func (r *renderer) send(c *crowd.Client, n int) (sent func()) {
+func (r *unread) send(c *crowd.Client, n int) (sent func()) {
 	s := &sending{n, c}
 	r.mu.Lock()
 	defer r.mu.Unlock()

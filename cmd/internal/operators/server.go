@@ -163,9 +163,10 @@ func (s *Server) Run(ctx context.Context, a Answers) error {
 	defer stop()
 	failed := make(chan error, len(s.sockets))
 	limit, clients, _ := proxy.DescriptorRoom()
+	unread := new(unread)
 	for _, k := range s.sockets {
 		room := roomFor(limit - clients)
-		pages := a.pages(ctx, k.answers, s.cfg.Profiling, room)
+		pages := a.pages(ctx, k.answers, s.cfg.Profiling, room, newRenderer(unread))
 		running.Go(func() {
 			if !k.openAtLast(ctx) {
 				return
