@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"slices"
 	"sync"
@@ -66,6 +68,7 @@ type trial struct {
 	link    *etcdtest.Link
 	servers map[string]string // names by addresses
 	address []string
+	api     string            // the REST API of all members
 	ports   map[string]uint16 // of services, by their roles
 	url     string            // of the node's pages
 	args    []string          // of each process
@@ -95,7 +98,7 @@ type trial struct {
 
 // TestNoClientIsGivenToAMemberThatTheKeysForbid: whatever becomes of the keys, of etcd, of the way there and of the process, each client is given a server that
 // the keys allowed at some revision between the one that was in force before it came, and the newest one when it was answered. Nobody is refused while
-// the keys allowed the same servers all along. Who stays is reset when the server is no more what the service asks for, and not before.
+// the keys allowed the same servers all along, unless the primary has to confirm itself. Who stays is reset when the server is no more what the service asks for, and not before.
 func TestNoClientIsGivenToAMemberThatTheKeysForbid(t *testing.T) {
 	for _, engine := range []string{"portable", "epoll", "ring"} {
 		t.Run(engine, func(t *testing.T) {
@@ -118,7 +121,7 @@ func newTrial(t *testing.T, engine string) *trial {
 		engine:  engine,
 		link:    etcdtest.NewLink(t, etcd.Addr()),
 		servers: make(map[string]string),
-		ports:   map[string]uint16{"primary": proxytest.FreePort(t), "patient": proxytest.FreePort(t), "replica": proxytest.FreePort(t)},
+		ports:   map[string]uint16{"primary": proxytest.FreePort(t), "patient": proxytest.FreePort(t), "cautious": proxytest.FreePort(t), "replica": proxytest.FreePort(t)},
 		beat:    make(chan struct{}, 1),
 	}
 	for i := range 4 {
@@ -126,7 +129,9 @@ func newTrial(t *testing.T, engine string) *trial {
 		addr := proxytest.ServeTCP(t, "127.0.0.1:0", proxytest.Chat(name)).Addr.String()
 		tr.servers[addr], tr.address = name, append(tr.address, addr)
 	}
-	for name, of := range map[string]string{"primary": `"primary"`, "patient": `"primary","kube-proxy/wait":"200ms"`, "replica": `"replica"`} {
+	tr.api = serveMoods(t)
+	for name, of := range map[string]string{"primary": `"primary"`, "patient": `"primary","kube-proxy/wait":"200ms"`, "replica": `"replica"`,
+		"cautious": `"primary","kube-proxy/patroni-unpromoted":"ask","kube-proxy/patroni-stale":"ask"`} {
 		tr.put(t, registry.SpecsPrefix+name, fmt.Sprintf(`{"kind":"Service","apiVersion":"v1beta1","id":%q,"port":%d,"annotations":{"kube-proxy/patroni":"pg","kube-proxy/patroni-role":%s}}`, name, tr.ports[name], of))
 	}
 	metrics, url := operatorsURL(t)
@@ -135,6 +140,22 @@ func newTrial(t *testing.T, engine string) *trial {
 	tr.args = []string{"-etcd_servers=http://" + tr.link.Addr(), "-bind_address=127.0.0.1", "-v=1", "-patroni=/service/", "-engine=" + engine, "-takeover=" + takeoverPath(t),
 		"-metrics_bind_address=" + metrics, "-drain_timeout=0", "-dial_timeout=15s", "-dial_total_timeout=15s"}
 	return tr
+}
+
+// serveMoods serves a REST API of Patroni that is now a primary, now a replica, and now cannot say.
+func serveMoods(t *testing.T) (url string) {
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch rand.IntN(8) {
+		case 0:
+			w.WriteHeader(http.StatusServiceUnavailable)
+		case 1, 2, 3:
+			fmt.Fprint(w, `{"role":"primary"}`)
+		default:
+			fmt.Fprint(w, `{"role":"replica"}`)
+		}
+	}))
+	t.Cleanup(api.Close)
+	return api.URL
 }
 
 func (tr *trial) run(t *testing.T) {
@@ -185,6 +206,9 @@ func (tr *trial) run(t *testing.T) {
 	tr.look(t)
 	leave()
 	tr.settle(t)
+	if now := tr.present(t).may["cautious"]; len(now) > 0 {
+		proxytest.Eventually(t, func() bool { return slices.Contains(now, tr.ask(t, "cautious").server) }, "the primary, %v, has confirmed itself", now)
+	}
 	tr.remember(t)
 	tr.judge(t)
 }
@@ -195,8 +219,8 @@ func (tr *trial) record(member int) clientv3.Op {
 	if tr.random.IntN(5) == 0 {
 		server = tr.random.IntN(len(tr.address))
 	}
-	return tr.under(scope+fmt.Sprintf("members/m%d", member+1), fmt.Sprintf(`{"conn_url":"postgres://%s/postgres","api_url":"http://127.0.0.1:1/patroni","state":%q,"role":%q,"xlog_location":%d,"tags":{"noloadbalance":%v}}`,
-		tr.address[server], pick(tr.random, "running", "running", "running", "starting", "stopped"),
+	return tr.under(scope+fmt.Sprintf("members/m%d", member+1), fmt.Sprintf(`{"conn_url":"postgres://%s/postgres","api_url":"%s/patroni","state":%q,"role":%q,"xlog_location":%d,"tags":{"noloadbalance":%v}}`,
+		tr.address[server], tr.api, pick(tr.random, "running", "running", "running", "starting", "stopped"),
 		pick(tr.random, "replica", "replica", "replica", "replica", "master", "promoted", "demoted", "uninitialized", "standby_leader"), tr.position, tr.random.IntN(8) == 0))
 }
 
@@ -349,7 +373,7 @@ func (tr *trial) turn() int {
 func (tr *trial) attend(t *testing.T) (leave func()) {
 	stop := make(chan struct{})
 	var done sync.WaitGroup
-	for i, roles := range [][]string{{"primary", "patient"}, {"replica"}} {
+	for i, roles := range [][]string{{"primary", "patient"}, {"replica", "cautious"}} {
 		random := rand.New(rand.NewPCG(uint64(i), 0))
 		done.Go(func() {
 			for n := 0; ; n++ {
@@ -382,6 +406,14 @@ func (tr *trial) attend(t *testing.T) (leave func()) {
 	})
 	t.Cleanup(leave)
 	return leave
+}
+
+func (tr *trial) ask(t *testing.T, role string) visit {
+	v, talk := tr.visit(t, role)
+	if talk != nil {
+		talk.Conn.Close()
+	}
+	return v
 }
 
 // visit is one client: it asks who answers.
