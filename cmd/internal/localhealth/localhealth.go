@@ -5,133 +5,128 @@ package localhealth
 import (
 	"context"
 	"encoding/json"
-	"errors"
+	"log"
+	"maps"
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strconv"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/golang/glog"
 
 	"kubeproxy/cmd/internal/crowd"
 	"kubeproxy/internal/lograte"
+	"kubeproxy/proxy"
 	"kubeproxy/registry"
 )
 
 const (
-	maxPorts = 1000        // of all services
-	room     = 16          // clients of one port at a time
-	retry    = time.Second // after a port could not be opened: a predecessor has it until it ends
+	maxPorts  = 1000        // of all services
+	clientMay = time.Second // take so long to ask, and to read the answer
 )
 
 // A Server answers at the ports. It is a handler of a config.Broadcaster; [Server.Run] opens them.
 type Server struct {
 	bind    netip.Addr
-	ready   func() bool              // the node serves
-	local   func(registry.Name) int  // endpoints on the node that new clients of a service can be given
-	changed chan struct{}            // capacity 1: the wanted ports are others than those that are open
-	failed  lograte.Limiter[uint16]  // of lines about ports that cannot be opened
-	mu      sync.Mutex               // guards the fields below
-	ports   map[registry.Name]uint16 // of the services that have one
+	ready   func() bool                                         // the node serves
+	local   func(registry.Name) int                             // endpoints on the node that new clients of a service can be given
+	listen  func(network, address string) (net.Listener, error) // net.Listen; a test may have another
+	clients *crowd.Listener                                     // of all ports: each admits its own
+	wanted  atomic.Pointer[map[uint16]registry.Name]            // the ports to open; the map is replaced, and never changed
+	changed chan struct{}                                       // capacity 1: wanted was replaced since Run last read it
+	trouble lograte.Limiter[uint16]                             // of lines about ports that cannot be opened, or have failed
+	beyond  lograte.Limiter[struct{}]                           // of lines about ports that are not opened since there are too many
+	asked   map[registry.Name]uint16                            // what services ask for; OnUpdate's own
 }
 
 // New returns a server that listens on an address. It says no while the node is not ready, and for a service that has no local endpoints: those
 // on the node that its new clients can be given now. The records alone do not tell: operators, flags and checks count too.
 func New(bind netip.Addr, ready func() bool, local func(service registry.Name) int) *Server {
-	return &Server{bind: bind, ready: ready, local: local, changed: make(chan struct{}, 1), ports: make(map[registry.Name]uint16)}
+	limit, clients, _ := proxy.DescriptorRoom()
+	s := &Server{bind: bind, ready: ready, local: local, listen: net.Listen, clients: crowd.New(nil, roomFor(limit-clients)),
+		changed: make(chan struct{}, 1), beyond: lograte.Limiter[struct{}]{Lines: 1}, asked: make(map[registry.Name]uint16)}
+	s.wanted.Store(new(map[uint16]registry.Name))
+	return s
 }
+
+// roomFor says how many clients all ports may have together: beside those of operators they leave most of the descriptors that the proxy keeps in
+// reserve. With the 32 of the usual reserve, when one machine asked at 1,000 ports at once, 2 probes at most found no room; at 200 ports none.
+func roomFor(reserve int) int { return max(reserve/4, 2) }
 
 // OnUpdate implements config.Handler. It opens nothing.
 func (s *Server) OnUpdate(b registry.Batch) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	changed := false
 	for name, service := range b.Services {
-		delete(s.ports, name)
-		if service != nil && service.Terms().HealthCheckPort != 0 {
-			s.ports[name] = service.Terms().HealthCheckPort
+		var port uint16
+		if service != nil {
+			port = service.Terms().HealthCheckPort
+		}
+		if port == s.asked[name] {
+			continue
+		}
+		changed = true
+		if s.asked[name] = port; port == 0 {
+			delete(s.asked, name)
 		}
 	}
+	if !changed {
+		return
+	}
+	wanted, left := choose(s.asked)
+	if left > 0 {
+		if note, ok := s.beyond.Allow(struct{}{}); ok {
+			glog.Errorf("%d ports for load balancers (healthCheckNodePort) are not opened: services ask for more than %d, and the lowest are%s", left, maxPorts, note)
+		}
+	}
+	s.wanted.Store(&wanted)
 	select {
 	case s.changed <- struct{}{}:
 	default:
 	}
 }
 
+// choose returns the ports to open, and how many it leaves out: of more than maxPorts, the lowest are opened. Of two services that ask for one
+// port, the first by name has it. So all nodes choose alike, and again after a restart.
+func choose(asked map[registry.Name]uint16) (wanted map[uint16]registry.Name, left int) {
+	wanted = make(map[uint16]registry.Name)
+	for name, port := range asked {
+		if first, taken := wanted[port]; !taken || name.Compare(first) < 0 {
+			wanted[port] = name
+		}
+	}
+	if left = len(wanted) - maxPorts; left <= 0 {
+		return wanted, 0
+	}
+	for _, port := range slices.Sorted(maps.Keys(wanted))[maxPorts:] {
+		delete(wanted, port)
+	}
+	return wanted, left
+}
+
 // Run answers until ctx ends.
 func (s *Server) Run(ctx context.Context) {
-	open := make(map[uint16]*http.Server)
-	var serving sync.WaitGroup
-	defer serving.Wait()
-	defer func() {
-		for _, server := range open {
-			server.Close()
-		}
-	}()
+	p := &ports{Server: s, errorLog: log.New(new(lines), "", 0), open: make(map[uint16]*http.Server), missing: make(map[uint16]missing), failures: make(chan failure)}
+	defer p.close()
 	for {
-		wanted, missing := s.wanted(), false
-		for port, server := range open {
-			if _, ok := wanted[port]; !ok {
-				server.Close()
-				delete(open, port)
-			}
-		}
-		for port, name := range wanted {
-			if open[port] != nil {
-				continue
-			}
-			address := netip.AddrPortFrom(s.bind, port).String()
-			if s.bind == netip.IPv4Unspecified() {
-				address = ":" + strconv.Itoa(int(port)) // all addresses of both families, as for clients
-			}
-			l, err := net.Listen("tcp", address)
-			if err != nil {
-				missing = true
-				if note, ok := s.failed.Allow(port); ok {
-					glog.Errorf("cannot tell load balancers of endpoints of %s (healthCheckNodePort): %v; trying again until it can%s", name, err, note)
-				}
-				continue
-			}
-			server := &http.Server{Handler: s.answer(port), ReadHeaderTimeout: retry, WriteTimeout: retry, MaxHeaderBytes: 8 << 10}
-			server.SetKeepAlivesEnabled(false)
-			open[port] = server
-			serving.Go(func() {
-				if err := server.Serve(crowd.New(l, room)); !errors.Is(err, http.ErrServerClosed) {
-					glog.Errorf("port %d, for load balancers: %v", port, err)
-				}
-			})
-		}
-		var again <-chan time.Time
-		if missing {
-			again = time.After(retry)
-		}
+		p.settle(ctx, *s.wanted.Load())
 		select {
 		case <-ctx.Done():
 			return
 		case <-s.changed:
-		case <-again:
+		case <-p.again():
+		case f := <-p.failures:
+			p.failed(f)
 		}
 	}
-}
-
-// wanted returns the ports that services ask for. Of two services that ask for one, the first by name has it.
-func (s *Server) wanted() map[uint16]registry.Name {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	all := make(map[uint16]registry.Name)
-	for name, port := range s.ports {
-		if first, taken := all[port]; (!taken && len(all) < maxPorts) || taken && name.Compare(first) < 0 {
-			all[port] = name
-		}
-	}
-	return all
 }
 
 // answer is what today's kube-proxy answers: 200 while the node has an endpoint for clients, and 503 otherwise.
 func (s *Server) answer(port uint16) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		name, ok := s.wanted()[port]
+		name, ok := (*s.wanted.Load())[port]
 		n, ready := s.local(name), s.ready()
 		w.Header().Set("Content-Type", "application/json")
 		w.Header().Set("X-Load-Balancing-Endpoint-Weight", strconv.Itoa(n))
