@@ -157,7 +157,7 @@ func (o *checkOptions) report(notes io.Writer) (*check.Report, error) {
 		local = proxy.PortRange{First: first, Last: last}
 	}
 	decoder := o.source.decoder()
-	if !o.source.files.given() && o.source.etcd.version != etcd2 { // a node of such a source refuses keys that elect
+	if !o.source.files.given() && !r.IsEtcd2 { // a node of such a source refuses keys that elect
 		decoder.HolderKeys, decoder.Patroni = o.source.etcd.holderKeys, o.source.etcd.patroni
 	}
 	options := check.Options{
@@ -238,7 +238,7 @@ func fromEtcd2(ctx context.Context, cfg etcdsource.Config) (check.Registry, erro
 	if err != nil {
 		return check.Registry{}, fmt.Errorf("read etcd 2 at %v: %w", cfg.Endpoints, err)
 	}
-	r := check.Registry{Source: fmt.Sprintf("etcd 2 at %v", cfg.Endpoints), Revision: index}
+	r := check.Registry{Source: fmt.Sprintf("etcd 2 at %v", cfg.Endpoints), Revision: index, IsEtcd2: true}
 	for _, k := range keys {
 		r.Records = append(r.Records, check.Record{Key: k.Key, Value: []byte(k.Value), Created: k.Created, Modified: k.Modified})
 	}

@@ -98,3 +98,14 @@ func TestACheckNamesARegistryThatOnlyTheV2StoreHas(t *testing.T) {
 		t.Errorf("with -etcd_version=3: exit status %d, stderr %q; want nothing", exit, stderr)
 	}
 }
+
+// TestACheckOfAnEtcd2RefusesAKeyThatElects, as the node does, also where nobody has said that it is an etcd 2.
+func TestACheckOfAnEtcd2RefusesAKeyThatElects(t *testing.T) {
+	etcd := etcdv2test.Start(t)
+	put2(t, etcd, "/registry/services/specs/db", `{"kind":"Service","apiVersion":"v1beta1","id":"db","port":5432,"annotations":{"kube-proxy/holder-key":"/leader/db"}}`)
+	for _, version := range []string{"auto", "2"} {
+		if exit, stdout, stderr := checkedText("-etcd_version="+version, "-etcd_servers="+etcd.URL, "-holder_keys=/leader/"); exit != exitFailed {
+			t.Errorf("-etcd_version=%s: exit status %d: %s%s", version, exit, stdout, stderr)
+		}
+	}
+}

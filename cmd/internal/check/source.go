@@ -17,6 +17,7 @@ import (
 type Registry struct {
 	Source   string // where it was read, fit to be shown
 	Revision int64  // of etcd, else 0
+	IsEtcd2  bool   // whose source knows no keys that elect
 	Records  []Record
 
 	Elsewhere []string // names in a directory that are not on the way to registry/services: nothing in them is read

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -159,6 +160,8 @@ func (w *Weighing) edit(kv *mvccpb.KeyValue) (value []byte, change *Change, err 
 			said.set(a, remembered)
 		case w.Undo && given && old == "0": // drained by another hand
 			said.remove(a)
+		case w.Undo && !given && said.drainsHost(a): // likewise. Its other ports stay as they are, unless they are asked for too
+			said.set(a, "1")
 		case w.Undo:
 		default:
 			said.set(a, strconv.Itoa(w.Weight))
@@ -308,6 +311,16 @@ func (e entries) get(of string) (weight string, ok bool) {
 		return e[i].weight, true
 	}
 	return "", false
+}
+
+// drainsHost reports whether the host of an address has weight 0.
+func (e entries) drainsHost(addr string) bool {
+	host, _, _ := net.SplitHostPort(addr)
+	weight, ok := e.get(host)
+	if !ok {
+		weight, _ = e.get("[" + host + "]")
+	}
+	return weight == "0"
 }
 
 func (e *entries) set(of, weight string) {

@@ -50,6 +50,10 @@ var weighCases = []struct {
 		{ask: "0 10.0.0.1:80", want: map[string]string{endpointsKey: "10.0.0.1=3,10.0.0.2:80=4,10.0.0.1:80=0"}},
 		{ask: "undo 10.0.0.1:80", want: map[string]string{endpointsKey: "10.0.0.1=3,10.0.0.2:80=4"}},
 	}},
+	{"a host that another hand has drained", map[string]string{endpointsKey: `{"id":"web","endpoints":["10.0.0.1:80","10.0.0.1:81","10.0.0.2:80"],"annotations":{"kube-proxy/weight":"10.0.0.1=0"},"other":1.50}`}, []weighStep{
+		{ask: "undo 10.0.0.1:80", want: map[string]string{endpointsKey: "10.0.0.1=0,10.0.0.1:80=1"}},
+		{ask: "undo 10.0.0.1", want: map[string]string{endpointsKey: "10.0.0.1=0,10.0.0.1:80=1,10.0.0.1:81=1"}},
+	}},
 	{"slices, of which the last one counts", map[string]string{
 		endpointsKey: `{"id":"web","endpoints":["10.0.0.1:80"],"other":1.50}`,
 		sliceA:       slice("", `"10.0.0.1"`, `"10.0.0.2"`), sliceB: slice(`"kube-proxy/weight":"10.0.0.2=4"`, `"10.0.0.3"`),

@@ -1,6 +1,7 @@
 package verbs
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -117,6 +118,32 @@ func hostileNode(t *testing.T, fails bool) (path string) {
 }
 
 // TestAllVerbsHaveAHostileAnswer, so that none is left out above.
+// TestAnAnswerThatCannotBeWrittenIsAFailure, of each verb, as text and as JSON.
+func TestAnAnswerThatCannotBeWrittenIsAFailure(t *testing.T) {
+	path := hostileNode(t, false)
+	for i, one := range All() {
+		for _, output := range []string{"text", "json"} {
+			v := All()[i]
+			c := commandline.New(v.Word, "", "", func(f *pflag.FlagSet) error { return v.Examine(f.Args()) })
+			v.Define(c)
+			if err := c.Parse(append(strings.Fields(arguments[one.Word]), "-o="+output)); err != nil {
+				t.Fatal(err)
+			}
+			var stderr strings.Builder
+			if status := v.Ask(path, full{}, &stderr); status != failed || !strings.Contains(stderr.String(), errFull.Error()) {
+				t.Errorf("%s as %s: exit status %d, %q", one.Word, output, status, &stderr)
+			}
+		}
+	}
+}
+
+var errFull = errors.New("no space is left")
+
+// A full disk.
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, errFull }
+
 func TestAllVerbsHaveAHostileAnswer(t *testing.T) {
 	for _, v := range All() {
 		if hostileAnswers[pathOf(v.Word)] == "" {

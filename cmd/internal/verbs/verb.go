@@ -1,6 +1,7 @@
 package verbs
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"io"
@@ -77,8 +78,9 @@ func (v *Verb) print(stdout io.Writer, answer any, text func(io.Writer)) error {
 		_, err = stdout.Write(json)
 		return err
 	}
-	text(inert.Writer(stdout))
-	return nil
+	out := bufio.NewWriter(stdout) // below inert.Writer, which needs whole characters
+	text(inert.Writer(out))
+	return out.Flush()
 }
 
 // atMost is about more arguments than a verb takes.
