@@ -124,6 +124,7 @@ func (p *Proxier) Release() {
 	}
 	p.stage = released
 	clear(p.untold) // the successor tells the keeper
+	clear(p.unkept)
 	p.closeAllLocked()
 	if atRest {
 		p.engine.Resume()

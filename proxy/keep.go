@@ -36,11 +36,16 @@ func (p *Proxier) tellKeeperLocked(id registry.ListenerID, closed bool) {
 	if !p.keepsLocked(id) {
 		return
 	}
-	p.untold[id] = p.untold[id] || closed
+	p.addUntoldLocked(id, closed)
 	select {
 	case p.keeperWake <- struct{}{}:
 	default:
 	}
+}
+
+func (p *Proxier) addUntoldLocked(id registry.ListenerID, closed bool) {
+	p.untold[id] = p.untold[id] || closed
+	delete(p.unkept, id)
 }
 
 func (p *Proxier) keepsLocked(id registry.ListenerID) bool {
@@ -100,24 +105,50 @@ func (p *Proxier) tellKeeper() error {
 	for {
 		id, closed, fd, ok := p.nextUntold()
 		if !ok {
-			return nil
+			return p.cfg.Keeper.Flush()
 		}
+		kept := true
 		var err error
 		if closed {
-			err = p.cfg.Keeper.Forget(id)
+			if err = p.cfg.Keeper.Forget(id); err == nil {
+				p.retryUnkept()
+			}
 		}
 		if fd >= 0 {
 			if err == nil {
-				err = p.cfg.Keeper.Keep(id, fd)
+				kept, err = p.cfg.Keeper.Keep(id, fd)
 			}
 			sockopt.Close(fd)
 		}
+		if err != nil || !kept {
+			p.noteUnkept(id, closed, err)
+		}
 		if err != nil {
-			p.mu.Lock()
-			defer p.mu.Unlock()
-			p.tellKeeperLocked(id, closed)
 			return err
 		}
+	}
+}
+
+// retryUnkept has the keeper told of one more port: it may have room for one.
+func (p *Proxier) retryUnkept() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for id := range p.unkept {
+		p.addUntoldLocked(id, false)
+		return
+	}
+}
+
+// noteUnkept notes that the keeper did not hear of a port, or that it has no room for its socket if err is nil.
+func (p *Proxier) noteUnkept(id registry.ListenerID, closed bool, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch _, changed := p.untold[id]; {
+	case p.stage == released: // the successor tells the keeper
+	case err != nil:
+		p.addUntoldLocked(id, closed)
+	case !changed:
+		p.unkept[id] = struct{}{}
 	}
 }
 
@@ -136,6 +167,7 @@ func (p *Proxier) nextUntold() (id registry.ListenerID, closed bool, fd int, ok 
 			if err != nil {
 				glog.Warningf("the service manager does not keep %s: %v", id, err)
 				fd = -1
+				p.unkept[id] = struct{}{}
 			}
 		}
 		return id, closed, fd, true

@@ -8,9 +8,13 @@ import "kubeproxy/registry"
 //
 // Its methods are called by one goroutine. An error means that the keeper did not hear it, and the same is said again later.
 type Keeper interface {
-	// Keep gives it a copy of the socket of a port. It may have one of the same socket already.
-	Keep(id registry.ListenerID, descriptor int) error
+	// Keep gives it a copy of the socket of a port. It may have one of the same socket already. kept is false when it has no room.
+	Keep(id registry.ListenerID, descriptor int) (kept bool, err error)
 
 	// Forget has it close what it keeps for a port, if anything.
 	Forget(id registry.ListenerID) error
+
+	// Flush has it close what no port of this process has had, if it did not hear so before. Keep and Forget do so first. Flush is called
+	// when there is nothing else to say.
+	Flush() error
 }

@@ -49,8 +49,9 @@ type Proxier struct {
 	unopened  map[registry.ListenerID]*listener    // those listeners that could not be opened
 	gate      *ports.Gate                          // says which of them may be tried now
 
-	untold     map[registry.ListenerID]bool // ports that the keeper has to be told of; true: they were closed since it was told last
-	keeperWake chan struct{}                // capacity 1: full when untold is not empty
+	untold     map[registry.ListenerID]bool     // ports that the keeper has to be told of; true: they were closed since it was told last
+	unkept     map[registry.ListenerID]struct{} // open ports that it could not be given, most often for want of room; none of them is untold
+	keeperWake chan struct{}                    // capacity 1: full when untold is not empty
 
 	conflicts, forbidden lograte.Limiter[aboutPort] // of lines about ports that another service has, or that none may have
 	refusals, reopened   lograte.Limiter[aboutPort] // the same of ports that cannot be opened, and that can again
@@ -87,6 +88,7 @@ func NewProxier(cfg Config, lb *balance.LoadBalancerRR) *Proxier {
 		gate:      ports.NewGate(cfg.HeldPortDelay, cfg.HeldPortProbePeriod),
 
 		untold:     make(map[registry.ListenerID]bool),
+		unkept:     make(map[registry.ListenerID]struct{}),
 		keeperWake: make(chan struct{}, 1),
 	}
 	p.settled.L = &p.mu

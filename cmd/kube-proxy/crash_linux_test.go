@@ -308,6 +308,43 @@ func TestSocketsBeyondTheStoreAreServedButNotKept(t *testing.T) {
 	}
 }
 
+// TestASocketBeyondTheStoreIsKeptOnceAnotherPortCloses.
+func TestASocketBeyondTheStoreIsKeptOnceAnotherPortCloses(t *testing.T) {
+	s, m := newSite(t), newManager(t)
+	p := m.start(t, s)
+	m.awaits(t, s.keptName())
+	var others []string
+	for i := range 2 {
+		port := proxytest.FreePort(t)
+		others = append(others, fmt.Sprintf("kube-proxy-tcp-%d", port))
+		s.put(t, fmt.Sprintf("%sother%d", registry.SpecsPrefix, i), fmt.Sprintf(`{"kind":"Service","apiVersion":"v1beta1","id":"other%d","port":%d}`, i, port))
+		proxytest.Eventually(t, func() bool { return len(strings.Fields(m.names())) == 2 }, "the manager keeps two")
+	}
+	p.Stderr.Wait(t, "the service manager keeps 2 listening sockets, which is FileDescriptorStoreMax= of the unit")
+	s.withdraw(t)
+	slices.Sort(others)
+	m.awaits(t, strings.Join(others, " "))
+}
+
+// TestTheManagerClosesASocketOfAnotherAddressOnceItHears: until then the port cannot be opened, so that there is nothing else to tell the manager.
+func TestTheManagerClosesASocketOfAnotherAddressOnceItHears(t *testing.T) {
+	s, m := newSite(t), newManager(t)
+	p := m.start(t, s)
+	m.awaits(t, s.keptName())
+	kill(t, p)
+	if err := os.Rename(m.path, m.path+".away"); err != nil {
+		t.Fatal(err)
+	}
+	p = m.start(t, s, "-bind_address=0.0.0.0")
+	p.Stderr.Wait(t, fmt.Sprintf("is not used: it listens on %s", proxytest.On(s.port)))
+	p.Stderr.Wait(t, fmt.Sprintf("cannot listen for chat on tcp port %d", s.port))
+	if err := os.Rename(m.path+".away", m.path); err != nil {
+		t.Fatal(err)
+	}
+	m.awaits(t, "")
+	s.closes(t) // it opens when it has been free for a while
+}
+
 // TestASuccessorsSocketsAreKept: after a take-over, too, they survive a crash.
 func TestASuccessorsSocketsAreKept(t *testing.T) {
 	s, m := newSite(t), newManager(t)

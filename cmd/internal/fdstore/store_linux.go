@@ -18,13 +18,14 @@ import (
 	"kubeproxy/registry"
 )
 
-// A Store is the service manager's store. It implements proxy.Keeper; its methods are for one goroutine.
+// A Store is the service manager's store. It implements proxy.Keeper. Keep, Forget and Flush are for one goroutine; Sockets may be called beside them.
 type Store struct {
-	path    string                           // of the manager's socket
-	max     int                              // how many descriptors it keeps
-	kept    map[registry.ListenerID]struct{} // that it has
-	full    bool                             // a line of the log says so
-	sockets map[registry.ListenerID]int      // of the process before
+	path     string                           // of the manager's socket
+	max      int                              // how many descriptors it keeps
+	kept     map[registry.ListenerID]struct{} // that it has
+	toForget map[registry.ListenerID]struct{} // that it passed in vain, and has not heard so
+	full     bool                             // a line of the log says so
+	sockets  map[registry.ListenerID]int      // of the process before
 }
 
 // prefix begins the name of each socket in the store.
@@ -57,9 +58,14 @@ func parseName(text string) (id registry.ListenerID, ok bool) {
 }
 
 // Open returns the store of this process, or nil if it has none. It keeps those descriptors that were passed to this process which are listening sockets
-// of the store, on bind, and closes the others. Child processes are passed none.
+// of the store, on bind, and closes the others. The manager has to close its copies of those, too; if it does not hear that now, Flush says it again.
+// Child processes are passed none.
 func Open(bind netip.Addr) (*Store, error) {
-	passed := activation.Files(true)
+	return open(activation.Files(true), bind)
+}
+
+// open is Open with the descriptors that were passed, which it closes.
+func open(passed []*os.File, bind netip.Addr) (*Store, error) {
 	defer func() {
 		for _, f := range passed {
 			f.Close() // what is kept has a descriptor of its own
@@ -77,7 +83,7 @@ func Open(bind netip.Addr) (*Store, error) {
 		}
 		limit = int(n)
 	}
-	s := &Store{path: path, kept: make(map[registry.ListenerID]struct{}), sockets: make(map[registry.ListenerID]int)}
+	s := &Store{path: path, kept: make(map[registry.ListenerID]struct{}), toForget: make(map[registry.ListenerID]struct{}), sockets: make(map[registry.ListenerID]int)}
 	for _, f := range passed {
 		id, ok := parseName(f.Name())
 		if !ok {
@@ -86,15 +92,16 @@ func Open(bind netip.Addr) (*Store, error) {
 		}
 		if err := s.add(id, f, bind); err != nil {
 			glog.Warningf("the socket of %s was passed by the service manager, and is not used: %v", id, err)
-			if err := s.Forget(id); err != nil {
-				return nil, err
-			}
+			s.toForget[id] = struct{}{}
 		}
 	}
-	if s.max = max(limit, len(s.sockets)); s.max == 0 {
+	if s.max = max(limit, len(s.sockets)+len(s.toForget)); s.max == 0 {
 		return nil, nil
 	}
 	glog.Infof("the service manager keeps up to %d listening sockets; it has passed %d", s.max, len(s.sockets))
+	if err := s.Flush(); err != nil {
+		glog.Warningf("the service manager still has to close %d sockets that are not used: %v", len(s.toForget), err)
+	}
 	return s, nil
 }
 
@@ -159,30 +166,53 @@ func (s *Store) Sockets() map[registry.ListenerID]int {
 }
 
 // Keep gives the manager a copy of a listening socket, if there is room. (The manager notices that it has the socket already.)
-func (s *Store) Keep(id registry.ListenerID, descriptor int) error {
+func (s *Store) Keep(id registry.ListenerID, descriptor int) (kept bool, err error) {
+	if err := s.Flush(); err != nil {
+		return false, err
+	}
 	if _, has := s.kept[id]; !has && len(s.kept) >= s.max {
 		if !s.full {
 			s.full = true
 			glog.Warningf("the service manager keeps %d listening sockets, which is FileDescriptorStoreMax= of the unit: after a crash %s and others refuse clients until they are open again",
 				s.max, id)
 		}
-		return nil
+		return false, nil
 	}
 	// FDPOLL=0: the manager need not watch the socket.
 	if err := s.send("FDSTORE=1\nFDPOLL=0\nFDNAME="+name(id), unix.UnixRights(descriptor)); err != nil {
-		return err
+		return false, err
 	}
 	s.kept[id] = struct{}{}
+	return true, nil
+}
+
+// Forget has the manager close its copy of the socket of a port. After an error the caller says it again: Flush does not.
+func (s *Store) Forget(id registry.ListenerID) error {
+	if err := s.Flush(); err != nil {
+		return err
+	}
+	return s.forget(id)
+}
+
+// Flush has the manager close what it passed to Open in vain, if it has not heard so yet.
+func (s *Store) Flush() error {
+	for id := range s.toForget {
+		if err := s.forget(id); err != nil {
+			return err
+		}
+		delete(s.toForget, id)
+	}
 	return nil
 }
 
-// Forget has the manager close its copy of the socket of a port.
-func (s *Store) Forget(id registry.ListenerID) error {
+func (s *Store) forget(id registry.ListenerID) error {
 	if err := s.send("FDSTOREREMOVE=1\nFDNAME="+name(id), nil); err != nil {
 		return err
 	}
-	delete(s.kept, id)
-	s.full = false
+	if _, had := s.kept[id]; had {
+		delete(s.kept, id)
+		s.full = false
+	}
 	return nil
 }
 

@@ -18,7 +18,10 @@ func Open(netip.Addr) (*Store, error) { return nil, nil }
 func (*Store) Sockets() map[registry.ListenerID]int { return nil }
 
 // Keep does nothing.
-func (*Store) Keep(registry.ListenerID, int) error { return nil }
+func (*Store) Keep(registry.ListenerID, int) (bool, error) { return false, nil }
 
 // Forget does nothing.
 func (*Store) Forget(registry.ListenerID) error { return nil }
+
+// Flush does nothing.
+func (*Store) Flush() error { return nil }
