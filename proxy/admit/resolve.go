@@ -378,7 +378,9 @@ func (r *Resolver) ask(name string, a *hostAnswer) {
 		a.setLocked(ips)
 		a.received, a.lifetime, a.err, a.settled = time.Now(), min(max(ttl.shortest(), r.Floor), mostKept), nil, time.Time{}
 	case ok && dns.IsNotFound:
-		a.setLocked(nil)
+		if a.setLocked(nil); a.changes.Load() == 0 { // sessions of a predecessor hold an address of before
+			a.changes.Add(1)
+		}
 		fallthrough
 	default:
 		a.err, a.settled = fmt.Errorf("%w %s: %w", ErrUnresolved, registry.Quote(name), err), time.Now().Add(unresolvedFor)

@@ -199,6 +199,10 @@ type UDP struct {
 	Talk
 
 	Lent uint64 // what a UDPRest knows it by; 0: it is not lent
+
+	Searching  time.Duration // since an endpoint is being looked for; 0: it is at one, or it is not said
+	SaysHeader bool          // Header is what stands before each datagram to the endpoint, as the record was when the session began
+	Header     []byte
 }
 
 // A Talk is what changes with each datagram of a session that stays with its endpoint.
@@ -263,6 +267,9 @@ func (u *UDP) fields(c *codec) {
 	c.uint(&u.Replies)
 	c.ip(&u.At)
 	c.uint32(&u.Lost)
+	c.duration(&u.Searching)
+	c.bool(&u.SaysHeader)
+	c.bytes(&u.Header)
 }
 
 func (*UDPRest) kind() uint16     { return kindUDPRest }
@@ -295,6 +302,9 @@ func (r *UDPRest) problem() error {
 	return nil
 }
 
+// maxHeader is more than a PROXY header has without what it says beside the addresses.
+const maxHeader = 64
+
 func (u *UDP) problem() error {
 	if u.Lent != 0 && !u.Visit.IsOn {
 		return errors.New("it is lent, but has no endpoint")
@@ -302,5 +312,8 @@ func (u *UDP) problem() error {
 	if u.Visit.IsOn && u.Endpoint == (registry.Addr{}) {
 		return errors.New("a socket, but no endpoint")
 	}
-	return client(u.Service, u.Port, u.Client, u.Age, u.Dialled, u.Silent, u.Visit.Age)
+	if len(u.Header) > maxHeader {
+		return fmt.Errorf("a header of more than %d bytes", maxHeader)
+	}
+	return client(u.Service, u.Port, u.Client, u.Age, u.Dialled, u.Silent, u.Visit.Age, u.Searching)
 }

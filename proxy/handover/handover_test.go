@@ -57,7 +57,7 @@ func messages() []Message {
 		&UDP{
 			Service: web, Port: 53, Client: linkOnly, Local: sockopt.LocalAddr{Addr: netip.MustParseAddr("fe80::2"), Interface: 3}, Endpoint: byIP, Previous: byName,
 			Visit: Visit{IsOn: true, Age: time.Second, Answered: true, Refused: true}, Age: time.Minute, Dialled: 1,
-			Attempts: 2, Waiting: [][]byte{[]byte("first"), {}, []byte("second")}, Talk: talk, Lent: 1<<32 + 1,
+			Attempts: 2, Waiting: [][]byte{[]byte("first"), {}, []byte("second")}, Talk: talk, Lent: 1<<32 + 1, Searching: time.Second, SaysHeader: true, Header: []byte("header"),
 		},
 		&UDPRest{Lent: 1<<32 + 1, Answered: true, Refused: true, Talk: talk},
 	}
@@ -132,6 +132,7 @@ func TestWhatNoPredecessorWritesIsAnError(t *testing.T) {
 		{"no version", Encode(&Greeting{}), "no version"},
 		{"no owner", Encode(&Listener{ID: registry.ListenerID{Number: 1}, Bind: netip.IPv4Unspecified()}), "no owner"},
 		{"no client", Encode(&UDP{Service: web, Port: 1}), "no client"},
+		{"a long header", Encode(&UDP{Service: web, Port: 1, Client: someone, Header: make([]byte, 1000)}), "header of more than"},
 		{"negative age", Encode(&UDP{Service: web, Port: 1, Client: someone, Age: -1}), "negative"},
 		{"too many unsent", Encode(&TCP{Service: web, Port: 1, Client: someone, Progress: Progress{ToBackend: make([]byte, MaxUnsent+1)}}, 1), "unsent"},
 		{"answer of nobody", Encode(&TCP{Service: web, Port: 1, Client: someone, Progress: Progress{ToClient: []byte("x")}}, 1), "no endpoint"},

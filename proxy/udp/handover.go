@@ -1,6 +1,7 @@
 package udp
 
 import (
+	"bytes"
 	"time"
 
 	"kubeproxy/internal/monotonic"
@@ -18,6 +19,7 @@ func (s *Session) Export(now time.Duration) handover.UDP {
 	r := handover.UDP{
 		Service: s.Claim.Key, Port: s.port.Number, At: s.Claim.ID.Addr, Client: s.Key.Client, Local: s.Key.Local,
 		Age: time.Since(s.began), Dialled: s.dialled, Attempts: uint64(s.attempts), Waiting: s.waiting, Talk: s.talk(),
+		SaysHeader: true, Header: s.header,
 	}
 	if s.carried != nil {
 		r.Endpoint = s.carried.Addr
@@ -27,6 +29,8 @@ func (s *Session) Export(now time.Duration) handover.UDP {
 	}
 	if v := s.at; v != nil {
 		r.Visit = handover.Visit{IsOn: true, Age: now - v.Began, Answered: v.answered, Refused: v.refused}
+	} else {
+		r.Searching = now - s.lookingSince
 	}
 	return r
 }
@@ -64,7 +68,9 @@ func (p *Port) Adopt(s *Session, self interface{ Evict() }, r *handover.UDP, at 
 	s.port, s.Claim, s.began = p, at.Claim, time.Now().Add(-r.Age)
 	s.Key.Client, s.Key.Local = r.Client, r.Local
 	s.Control = sockopt.ControlFrom(r.Local)
-	s.setHeader()
+	if s.header = bytes.Clone(r.Header); !r.SaysHeader { // what the record says now is for new sessions
+		s.setHeader()
+	}
 	s.Entry.Tally, s.Entry.Session = at.Claim.Tally, self
 	c.Sessions.Adopt(&s.Entry, c.Cfg.UDPTimeoutOf(at.Claim.Terms), r.Silent, r.Confirmed)
 	c.Sessions.Existing.Add(1)
@@ -78,7 +84,10 @@ func (p *Port) Adopt(s *Session, self interface{ Evict() }, r *handover.UDP, at 
 			s.Drop(traffic.DropWaiting, 1)
 		}
 	}
-	s.lookingSince, s.until = now-r.Age, now+c.Cfg.DialTotalTimeout
+	if r.Searching == 0 && at.Endpoint == nil { // an earlier release does not say it
+		r.Searching = r.Age
+	}
+	s.lookingSince, s.until = now-r.Searching, now+c.Cfg.DialTotalTimeout
 	if v == nil {
 		s.choice = at.Claim.Choose(r.Client.Addr())
 		return
@@ -107,7 +116,9 @@ func (s *Session) goOn(t *handover.Talk) {
 	s.sent.Store(t.Sent)
 	s.received.Store(t.Received)
 	s.answered, s.confirmed = t.Answered, t.Confirmed
-	s.requests, s.replies = int(t.Requests), int(t.Replies)
+	if s.requests = int(t.Requests); s.requests > 0 { // else the service did not count, and what was not asked for is no answer
+		s.replies = int(t.Replies)
+	}
 	s.unanswered, s.kept, s.last = t.Unanswered, t.Kept, append(s.last[:0], t.Last...)
 }
 

@@ -3,6 +3,7 @@ package udp
 import (
 	"context"
 	"errors"
+	"net"
 	"net/netip"
 	"sync/atomic"
 	"testing"
@@ -56,6 +57,26 @@ func TestAnAdoptedSessionLeavesAnAddressThatItsNameDoesNotStandForAnyMore(t *tes
 		if again, ok := s.Next(0); !ok || again != e {
 			t.Error("the session is not offered the endpoint at its new address")
 		}
+		s.End(traffic.Idle)
+		s.Finish()
+	})
+}
+
+// TestAnAdoptedSessionLeavesANameThatDoesNotExistAnyMore, also one that was deleted while the predecessor had it.
+func TestAnAdoptedSessionLeavesANameThatDoesNotExistAnyMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, _ := newNamed(t)
+		f.Resolver.Lookup = func(context.Context, string, string) ([]netip.Addr, error) {
+			return nil, &net.DNSError{Err: "no such host", IsNotFound: true}
+		}
+		f.Budget.Take(1)
+		s, v := new(Session), &Visit{To: netip.MustParseAddrPort("10.0.0.1:53")}
+		f.port.Adopt(s, new(evicted), &handover.UDP{Client: aClient.Client, Visit: handover.Visit{IsOn: true, Answered: true}}, engine.Place{Claim: f.owner, Endpoint: f.owner.Rotation.Endpoints()[0]}, v)
+		time.Sleep(time.Minute)
+		if got := s.Forward([]byte("q")); got != Move {
+			t.Errorf("a datagram is given verdict %v; want the session to move", got)
+		}
+		s.Departed(v, 0)
 		s.End(traffic.Idle)
 		s.Finish()
 	})

@@ -1,6 +1,7 @@
 package udp
 
 import (
+	"bytes"
 	"net"
 	"syscall"
 	"testing"
@@ -328,4 +329,93 @@ func TestWhatAPredecessorHasCountedAsLostIsNotCountedAgain(t *testing.T) {
 	}
 	s.End(traffic.Idle)
 	s.Finish()
+}
+
+// adopted is the session that a successor makes of what it is told of d.
+func (d *driven) adopted(t *testing.T, at engine.Place) *Session {
+	t.Helper()
+	item := handover.Encode(new(d.Export(monotonic.Now())))
+	var v *Visit
+	if d.at != nil {
+		v, item.Descriptors = &Visit{To: at.Endpoint.Addr.IP}, make([]int, 1)
+	}
+	message, err := handover.Decode(item)
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := message.(*handover.UDP)
+	d.f.Budget.Take(1)
+	s := new(Session)
+	d.f.port.Adopt(s, new(evicted), told, at, v)
+	t.Cleanup(func() { s.End(traffic.Idle); s.Finish() })
+	return s
+}
+
+// TestASessionThatWaitsIsGivenToASuccessor, however long its client's datagrams are: a message has room for 2 MiB.
+func TestASessionThatWaitsIsGivenToASuccessor(t *testing.T) {
+	f := newFixture(t, engine.Config{})
+	f.owner.Terms.Timeouts.Wait = 10 * time.Second
+	d := f.begin(t)
+	for range MaxWaiting {
+		d.Forward(make([]byte, 65_000))
+	}
+	kept := len(d.waiting)
+	if body := handover.Encode(new(d.Export(0))).Body; kept == 0 || len(body) > 2<<20 || f.dropped()[traffic.DropWaiting] != uint64(MaxWaiting-kept) {
+		t.Errorf("%d datagrams make a message of %d bytes; dropped %v", kept, len(body), f.dropped())
+	}
+	d.end(traffic.Idle)
+}
+
+// TestASessionThatLostItsEndpointWaitsOnInASuccessor for the rest of its time, and not for less because it is old.
+func TestASessionThatLostItsEndpointWaitsOnInASuccessor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, engine.Config{}, at(1))
+		f.owner.Terms.Timeouts.Wait = 10 * time.Second
+		d := f.begin(t)
+		d.say("q")
+		d.search()
+		time.Sleep(time.Minute)
+		d.now = monotonic.Now()
+		f.set()
+		d.Forward([]byte("r"))
+		d.depart()
+		time.Sleep(4 * time.Second)
+		s := d.adopted(t, engine.Place{Claim: f.owner})
+		if e, ok := s.Next(monotonic.Now()); ok {
+			t.Fatalf("it is offered %v", e.Addr)
+		}
+		ctx, cancel, ok := s.Awaits()
+		if !ok {
+			t.Fatal("it does not wait")
+		}
+		defer cancel()
+		if until, _ := ctx.Deadline(); time.Until(until) != 6*time.Second {
+			t.Errorf("it waits for %v; want 6s", time.Until(until))
+		}
+		d.end(traffic.Idle)
+	})
+}
+
+// TestASessionKeepsItsTermsInASuccessor: an annotation that has changed since it began is for new sessions.
+func TestASessionKeepsItsTermsInASuccessor(t *testing.T) {
+	for _, before := range []registry.ProxyHeader{registry.NoProxyHeader, registry.ProxyV2} {
+		f := newFixture(t, engine.Config{}, at(1))
+		f.owner.ProxyHeader = before
+		d := f.begin(t)
+		d.say("q")
+		d.search()
+		d.hear("a")
+		now := *f.owner
+		now.Terms = new(registry.Terms)
+		now.Terms.Limits.Replies = 1
+		now.ProxyHeader = registry.ProxyV2 + registry.NoProxyHeader - before
+		s := d.adopted(t, engine.Place{Claim: &now, Endpoint: f.owner.Rotation.Endpoints()[0]})
+		if !bytes.Equal(s.header, d.header) {
+			t.Errorf("begun with %v: its header is %q; want %q", before, s.header, d.header)
+		}
+		if s.replies != 0 {
+			t.Errorf("it has %d replies of the predecessor, which did not count requests", s.replies)
+		}
+		d.end(traffic.Idle)
+	}
 }

@@ -135,6 +135,9 @@ const (
 // name is looked up.
 const MaxWaiting = 64
 
+// MaxWaitingBytes bounds the bytes of those: a successor is given them in one message.
+const MaxWaitingBytes = handover.MaxUnsent
+
 // MaxKept bounds what is kept of a datagram until it is answered: one Ethernet frame. Questions are
 // shorter. What is longer is part of a stream, and streams can do without one datagram.
 const MaxKept = 1500
@@ -206,7 +209,11 @@ func (s *Session) Carried(datagram []byte) {
 
 // hold puts a copy of a datagram aside until there is an endpoint; false: no room for it.
 func (s *Session) hold(datagram []byte) bool {
-	if len(s.waiting) >= MaxWaiting || !s.port.base.Sessions.Reserve(datagram) {
+	bytesHeld := len(datagram)
+	for _, before := range s.waiting {
+		bytesHeld += len(before)
+	}
+	if len(s.waiting) >= MaxWaiting || bytesHeld > MaxWaitingBytes || !s.port.base.Sessions.Reserve(datagram) {
 		return false
 	}
 	s.waiting = append(s.waiting, bytes.Clone(datagram))
