@@ -103,6 +103,8 @@ func serve(o *options, flags *pflag.FlagSet, args []string, log *logsink.Sink) e
 	g, ctx := errgroup.WithContext(context.Background())
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
+	beforeHandOver, handedOver := context.WithCancel(ctx)
+	defer handedOver()
 	inForce := make(chan struct{}) // closed when the first state is
 	g.Go(func() error {
 		select {
@@ -111,8 +113,8 @@ func serve(o *options, flags *pflag.FlagSet, args []string, log *logsink.Sink) e
 			return nil // not told to stop: something went wrong, and Wait tells what
 		}
 		restore() // a second signal finds the default handling again, and ends us at once
-		if !o.leave(ctx, context.Cause(signals), inForce) {
-			return nil
+		if !o.leave(beforeHandOver, context.Cause(signals), inForce) {
+			return nil // the service manager would end the successor if it were told STOPPING=1
 		}
 		glog.Infof("%v: draining for at most %v", context.Cause(signals), o.proxy.DrainTimeout)
 		stop() // only now, for this line to come before those that tell of the drain
@@ -134,8 +136,6 @@ func serve(o *options, flags *pflag.FlagSet, args []string, log *logsink.Sink) e
 		}, reloaded.reload)
 		return nil
 	})
-	beforeHandOver, handedOver := context.WithCancel(ctx)
-	defer handedOver()
 	g.Go(func() error { return upgrades.Run(beforeHandOver, inForce, manager) })
 	g.Go(func() error {
 		defer stop() // for a successor serves, if no signal has stopped the process
@@ -177,10 +177,10 @@ func serve(o *options, flags *pflag.FlagSet, args []string, log *logsink.Sink) e
 }
 
 // leave waits for the grace between the signal to stop and the drain: load balancers see meanwhile that the node is not ready, and clients
-// that they still send are served. A node that has served nobody yet has none. It returns false if ctx ends first, for a successor serves.
+// that they still send are served. A node that has served nobody yet has none. It returns false if ctx ends first, or has ended, for a successor serves.
 func (o *options) leave(ctx context.Context, why error, inForce <-chan struct{}) bool {
-	if !isClosed(inForce) || o.stopGrace == 0 {
-		return true
+	if ctx.Err() != nil || !isClosed(inForce) || o.stopGrace == 0 {
+		return ctx.Err() == nil
 	}
 	glog.Infof("%v: not ready, and accepting clients for %v more (-stop_grace)", why, o.stopGrace)
 	notify(daemon.SdNotifyStopping)

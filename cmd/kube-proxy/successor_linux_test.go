@@ -13,6 +13,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -184,13 +185,14 @@ func (s *spokesman) awaits(t *testing.T, pid, since int, want string) {
 }
 
 // TestAPredecessorThatDrainsDoesNotSayThatItGoesOn, whatever becomes of its successor: the service manager would show the status of a process
-// that accepts no new clients.
+// that accepts no new clients. Nor does it say that it is alive, or that it stops: that would hide a successor that hangs, or end one that serves.
 func TestAPredecessorThatDrainsDoesNotSayThatItGoesOn(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	hears, notices := newSpokesman(t)
 	path := takeoverPath(t)
-	p := start(t, []string{"NOTIFY_SOCKET=" + notices}, "-etcd_servers", s.etcd.URL(), "-bind_address=127.0.0.1", "-takeover="+path, "-engine=portable", "-drain_timeout=1m")
+	p := start(t, []string{"NOTIFY_SOCKET=" + notices, "WATCHDOG_USEC=100000"}, "-etcd_servers", s.etcd.URL(), "-bind_address=127.0.0.1",
+		"-takeover="+path, "-engine=portable", "-drain_timeout=1m", "-stop_grace=1h")
 	s.opens(t)
 	proxytest.Eventually(t, func() bool { return exists(path) }, "%s is there", path)
 	c := s.talk(t)
@@ -203,6 +205,9 @@ func TestAPredecessorThatDrainsDoesNotSayThatItGoesOn(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = syscall.Kill(pids[0], syscall.SIGKILL) }) // or the pipes of the first would stay open
 	hears.awaits(t, pids[0], 0, fmt.Sprintf("MAINPID=%d\nREADY=1", pids[0]))
+	since := len(hears.of(p.Pid()))
+	p.Signal(t, syscall.SIGTERM)
+	time.Sleep(300 * time.Millisecond) // six times as long as between two WATCHDOG=1
 	if err := syscall.Kill(pids[0], syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
@@ -218,6 +223,9 @@ func TestAPredecessorThatDrainsDoesNotSayThatItGoesOn(t *testing.T) {
 		}
 	}
 	said := hears.of(p.Pid())
+	if len(said) > since {
+		t.Errorf("while it drains it tells the service manager %q; want nothing", said[since:])
+	}
 	reloading := slices.IndexFunc(said, func(s string) bool { return strings.HasPrefix(s, "RELOADING=1") })
 	if reloading < 0 || slices.ContainsFunc(said[reloading:], func(s string) bool { return strings.HasPrefix(s, "READY=1") || strings.HasSuffix(s, ": 0 ports open") }) {
 		t.Errorf("it tells the service manager %q; want nothing of what it does once it has handed over", said)

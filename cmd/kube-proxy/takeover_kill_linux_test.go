@@ -4,8 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -134,6 +136,15 @@ func (b *between) pass(dst, src int) {
 	}
 }
 
+// breakOff ends the conversation, and leaves both processes.
+func (b *between) breakOff() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, fd := range b.open[1:] { // the first is where a successor asks
+		_ = unix.Shutdown(fd, unix.SHUT_RDWR)
+	}
+}
+
 // passed returns the descriptors that came with a frame.
 func passed(oob []byte) (all []int) {
 	messages, _ := unix.ParseSocketControlMessage(oob)
@@ -226,5 +237,55 @@ func TestAPredecessorThatIsKilledLeavesWhatItHasGiven(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// TestASuccessorThatNeverServesSavesNoState: the state of its services is not in force, and the file is its predecessor's.
+func TestASuccessorThatNeverServesSavesNoState(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	path, dir := takeoverPath(t), filepath.Join(t.TempDir(), "state")
+	s.serve(t, "-takeover="+path)
+	proxytest.Eventually(t, func() bool { return exists(path) }, "%s is there", path)
+	b := &between{back: path, at: step{"opened", 7, 1}}
+	next := s.start(t, "-takeover="+b.stand(t), "-state_dir="+dir)
+	b.await()
+	b.breakOff()
+	b.release()
+	if code := next.Exit(t).ExitCode(); code != exitFailed {
+		t.Errorf("exit status %d, want %d", code, exitFailed)
+	}
+	if files, err := filepath.Glob(filepath.Join(dir, "*.state")); err != nil || len(files) > 0 {
+		t.Errorf("it leaves %q, %v", files, err)
+	}
+	s.talk(t).MustSay(t, "are you still there?")
+}
+
+// TestASuccessorThatIsLeftAloneAnswersOperators: its predecessor is killed, and its source cannot be read. Its routes end with it.
+func TestASuccessorThatIsLeftAloneAnswersOperators(t *testing.T) {
+	if !proxytest.InOwnNetwork(t) {
+		return
+	}
+	s := newSite(t)
+	path, control := takeoverPath(t), takeoverPath(t)
+	metrics, url := operatorsURL(t)
+	p := s.serve(t, "-takeover="+path, "-service_cidr=10.96.0.0/12")
+	proxytest.Eventually(t, func() bool { return exists(path) }, "%s is there", path)
+	next := start(t, nil, "-registry_dir="+filepath.Join(t.TempDir(), "missing"), "-takeover="+path, "-service_cidr=10.96.0.0/12", "-metrics_bind_address="+metrics, "-control="+control)
+	next.Stderr.Wait(t, "services cannot be read")
+	time.Sleep(1500 * time.Millisecond) // longer than between two questions whether the predecessor is there
+	const alone = "the predecessor has ended, or drains, and has handed over nothing"
+	if strings.Contains(next.Stderr.String(), alone) || exists(control) {
+		t.Error("it does not wait for its predecessor to end")
+	}
+	kill(t, p)
+	next.Stderr.Wait(t, alone)
+	awaitPage(t, url+"/readyz", 503, "not yet: nothing has been read")
+	awaitPage(t, url+"/metrics", 200, "\nkubeproxy_ready 0\n")
+	proxytest.Eventually(t, func() bool { return exists(control) }, "%s is there", control)
+	next.Signal(t, syscall.SIGTERM)
+	next.Exit(t)
+	if n := routesListed(t); n != 0 {
+		t.Errorf("after its end there are %d routes; want none", n)
 	}
 }

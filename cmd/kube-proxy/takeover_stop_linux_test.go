@@ -112,3 +112,34 @@ func TestAPredecessorThatDrainsLeavesTheRoutesToItsSuccessor(t *testing.T) {
 		t.Errorf("after the end of the predecessor there are %d routes; want 1", n)
 	}
 }
+
+// TestAPredecessorThatDrainsLeavesTheRoutesToAProcessThatBeganBesideIt: that one found nobody to take over from.
+func TestAPredecessorThatDrainsLeavesTheRoutesToAProcessThatBeganBesideIt(t *testing.T) {
+	if !proxytest.InOwnNetwork(t) {
+		return
+	}
+	s := newSite(t)
+	path := takeoverPath(t)
+	args := []string{"-drain_timeout=1h", "-takeover=" + path, "-service_cidr=10.96.0.0/12"}
+	p := s.serve(t, args...)
+	proxytest.Eventually(t, func() bool { return exists(path) }, "%s is there", path)
+	c := s.talk(t)
+	p.Signal(t, syscall.SIGTERM)
+	p.Stderr.Wait(t, "draining for at most")
+	s.closes(t)
+	next := s.serve(t, args...)
+	proxytest.Eventually(t, func() bool { return exists(path) }, "%s is there again", path)
+	c.Conn.Close()
+	p.Exit(t)
+	if n := proxytest.Settled(t, func() int64 { return routesListed(t) }, 1200*time.Millisecond); n != 1 { // twice as long as a guard takes to put one back
+		t.Errorf("after the end of the predecessor there are %d routes; want 1", n)
+	}
+	if log := next.Stderr.String(); strings.Contains(log, "another program has deleted the route") {
+		t.Errorf("the route was gone for a while: %s", log)
+	}
+	next.Signal(t, syscall.SIGTERM)
+	next.Exit(t)
+	if n := routesListed(t); n != 0 {
+		t.Errorf("after the end of both there are %d routes; want none", n)
+	}
+}

@@ -48,7 +48,7 @@ type Options struct {
 	FDStore *fdstore.Store // keeps listening sockets in case this process is killed, and has those of one that was; nil for none
 
 	Takeover       string       // path of the socket at which a process asks its predecessor for all that it serves; empty for never
-	HasPredecessor bool         // FindPredecessor has found one: until this process serves, it speaks for the node
+	HasPredecessor bool         // FindPredecessor has found one: until this process serves, or that one has ended, it speaks for the node
 	TookOver       func()       // called when a take-over has succeeded, before the predecessor ends; may be nil
 	Begin          func() error // called before the first state is applied, and before a take-over; an error ends Run; may be nil
 	Outgoing       sync.Locker  // locked before a successor is given anything, and unlocked only if it does not take over; may be nil
@@ -150,9 +150,14 @@ func Run(ctx context.Context, o Options) error {
 		failed:   func(err error) { failed <- err },
 		ctx:      ctx,
 		serving:  make(chan struct{}),
+		alone:    make(chan struct{}),
+	}
+	if o.HasPredecessor {
+		line.unwatch = background(ctx, func(ctx context.Context) { o.watch(ctx, line.alone) })
+		defer line.unwatch()
 	}
 
-	defer o.answerFor(ctx, line, o.HasPredecessor)()
+	defer o.answerFor(ctx, line)()
 
 	// D8: v0.4 started its source before its handlers were there. The handlers come first here.
 	broadcaster := config.NewBroadcaster()
@@ -190,7 +195,7 @@ func Run(ctx context.Context, o Options) error {
 
 	// Who tells outlives what is told of: the relays end first, then the log, then the server.
 	stopServer := background(ctx, func(ctx context.Context) {
-		if !o.speaks(ctx, line.serving) {
+		if !o.speaks(ctx, line) {
 			server.Close()
 			return
 		}
@@ -207,7 +212,7 @@ func Run(ctx context.Context, o Options) error {
 
 	if o.Control != "" {
 		defer background(ctx, func(ctx context.Context) {
-			if o.speaks(ctx, line.serving) {
+			if o.speaks(ctx, line) {
 				o.answerControl(ctx, controlled)
 			}
 		})()
@@ -215,8 +220,12 @@ func Run(ctx context.Context, o Options) error {
 
 	if o.Watchdog > 0 {
 		defer background(ctx, func(ctx context.Context) {
-			if o.speaks(ctx, line.serving) {
-				h.keepAlive(ctx, o.Watchdog/2, o.Alive)
+			if o.speaks(ctx, line) {
+				h.keepAlive(ctx, o.Watchdog/2, func() {
+					if !line.handedOver.Load() { // else it would hide that the successor hangs
+						o.Alive()
+					}
+				})
 			}
 		})()
 	}
@@ -230,7 +239,7 @@ func Run(ctx context.Context, o Options) error {
 		}
 	})
 	g.Go(func() error {
-		if o.speaks(ctx, line.serving) {
+		if o.speaks(ctx, line) {
 			h.report(ctx, line.serving, func(progress string) {
 				if o.Progress != nil && !line.handedOver.Load() { // then its ports are the successor's
 					o.Progress(progress)
@@ -248,8 +257,8 @@ func Run(ctx context.Context, o Options) error {
 		mux.Fallback(func() (registry.Update, bool) { return h.fallBack(o.StateFile) })
 		g.Go(func() error {
 			o.StateFile.Run(ctx, func() time.Time {
-				if line.handedOver.Load() {
-					return time.Time{} // the file is the successor's
+				if !line.serves() {
+					return time.Time{} // the file is the predecessor's, or the successor's
 				}
 				return h.current()
 			})
@@ -297,17 +306,38 @@ func FindPredecessor(ctx context.Context, path string) (bool, error) {
 	return true, nil
 }
 
-// speaks waits until this process speaks for the node, to operators and to the service manager: its predecessor does until this process serves.
-// It returns false if ctx ends before.
-func (o *Options) speaks(ctx context.Context, serving <-chan struct{}) bool {
+// speaks waits until this process speaks for the node, to operators and to the service manager: its predecessor does until this process serves, or
+// until that one has ended. It returns false if ctx ends before.
+func (o *Options) speaks(ctx context.Context, line *succession) bool {
 	if !o.HasPredecessor {
 		return true
 	}
 	select {
-	case <-serving:
+	case <-line.serving:
+		return true
+	case <-line.alone:
 		return true
 	case <-ctx.Done():
 		return false
+	}
+}
+
+// watch asks each second, until ctx ends, whether the predecessor still waits for this process. Once it does not, watch closes alone: without that,
+// nobody would answer operators for as long as the sources of this process cannot be read.
+func (o *Options) watch(ctx context.Context, alone chan<- struct{}) {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		if errors.Is(takeover.Waits(ctx, o.Takeover), takeover.ErrNobody) {
+			glog.Warningf("-takeover: the predecessor has ended, or drains, and has handed over nothing: this process answers operators, and serves once it has read the first state")
+			close(alone)
+			return
+		}
 	}
 }
 
@@ -322,8 +352,8 @@ func serves(ctx context.Context, path string, sources []string) bool {
 const predecessorEnds = time.Second
 
 // answerFor has the node answer for the addresses of its ranges, until the function that it returns is called: after that a successor does, if there is
-// one, or the predecessor does that this process has never taken over from.
-func (o *Options) answerFor(ctx context.Context, line *succession, hasPredecessor bool) (end func()) {
+// one, or a process that has begun beside this one, or the predecessor does that this process has never taken over from.
+func (o *Options) answerFor(ctx context.Context, line *succession) (end func()) {
 	if o.Routes == nil {
 		return func() {}
 	}
@@ -354,21 +384,29 @@ func (o *Options) answerFor(ctx context.Context, line *succession, hasPredecesso
 	return func() {
 		pruned()
 		stop()
-		if line.handedOver.Load() {
-			return
-		}
 		remove := o.Routes.Remove
-		if hasPredecessor {
-			select {
-			case <-line.serving:
-			default:
-				remove = o.Routes.Withdraw
-			}
+		switch {
+		case line.handedOver.Load():
+			return
+		case o.HasPredecessor && !isClosed(line.serving) && !isClosed(line.alone):
+			remove = o.Routes.Withdraw
+		case o.anotherServes(ctx):
+			return
 		}
 		if err := remove(); err != nil {
 			glog.Errorf("-service_cidr: %v; kube-proxy cleanup deletes what is left", err)
 		}
 	}
+}
+
+// anotherServes reports whether another process waits for a successor, or seems to, once this one does not any more.
+func (o *Options) anotherServes(ctx context.Context) bool {
+	if o.Takeover == "" {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	return !errors.Is(takeover.Waits(ctx, o.Takeover), takeover.ErrNobody)
 }
 
 // background runs f until the function that it returns is called, which waits for the end of f. The end of

@@ -53,11 +53,17 @@ type succession struct {
 
 	afterwards func() // called once a successor serves; may be nil
 
-	ctx        context.Context    // of this process's work
-	serving    chan struct{}      // closed once this process serves its first state
-	listener   *takeover.Listener // where a successor asks; set before serving is closed, nil if there is none
-	handedOver atomic.Bool        // a successor serves
-	failures   atomic.Uint64      // of successors that asked for everything, and do not serve
+	ctx        context.Context // of this process's work
+	serving    chan struct{}   // closed once this process serves its first state
+	handedOver atomic.Bool     // a successor serves
+	failures   atomic.Uint64   // of successors that asked for everything, and do not serve
+
+	alone   chan struct{} // closed once the predecessor has ended, or drains, without having handed over
+	unwatch func()        // ends the watch that closes alone; may be nil
+
+	mu       sync.Mutex         // guards the fields below
+	listener *takeover.Listener // where a successor asks; set before serving is closed, nil if there is none
+	stopped  bool               // run has returned: nobody would accept at a listener
 
 	begun, over bool // OnUpdate's own
 }
@@ -83,6 +89,9 @@ func (s *succession) OnUpdate(b registry.Batch) {
 
 // begin applies the first state, and takes over before and after that if there is a predecessor.
 func (s *succession) begin(b registry.Batch) error {
+	if s.unwatch != nil {
+		s.unwatch() // from here on the conversation tells whether there is a predecessor
+	}
 	if s.first != nil {
 		if err := s.first(); err != nil {
 			return err
@@ -92,7 +101,7 @@ func (s *succession) begin(b registry.Batch) error {
 		s.beginAlone(b)
 		return nil
 	}
-	taken, err := takeover.Take(s.ctx, s.path, adopter{s.carrier, s.server, s.words}, func() { s.carrier.OnUpdate(b) })
+	taken, err := takeover.Take(s.ctx, s.path, adopter{s.carrier, s.server, s.words, isClosed(s.alone)}, func() { s.carrier.OnUpdate(b) })
 	switch {
 	case errors.Is(err, takeover.ErrNobody):
 		s.beginAlone(b)
@@ -149,8 +158,13 @@ func (s *succession) readCounters(items iter.Seq2[takeover.Item, error]) error {
 	return s.counters.ReadCounters(&text)
 }
 
-// listen makes the socket at which a successor asks.
+// listen makes the socket at which a successor asks, unless run has returned.
 func (s *succession) listen() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopped {
+		return
+	}
 	l, err := takeover.Listen(s.path)
 	if err != nil {
 		glog.Errorf("-takeover: %v; this process cannot be taken over from", err)
@@ -160,11 +174,35 @@ func (s *succession) listen() {
 	s.listener = l
 }
 
+// stopListening closes the socket at which a successor asks, also one that would be made later.
+func (s *succession) stopListening() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stopped = true
+	if s.listener != nil {
+		s.listener.Close()
+	}
+}
+
+// serves reports whether this process serves its first state, and no successor does.
+func (s *succession) serves() bool { return isClosed(s.serving) && !s.handedOver.Load() }
+
+// isClosed reports whether c is closed; nothing is ever sent on it.
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
 // An adopter gives the operators' server what is its own.
 type adopter struct {
 	takeover.Successor
-	server *operators.Server
-	words  *keeper
+	server  *operators.Server
+	words   *keeper
+	answers bool // the server runs already, and opens its addresses itself once they are free
 }
 
 // AdoptListeners implements [takeover.Successor].
@@ -180,6 +218,10 @@ func (a adopter) AdoptListeners(items []takeover.Item) (live bool, err error) {
 		if it.Kind != kindOperators || len(it.Descriptors) != 1 {
 			return false
 		}
+		if a.answers {
+			sockopt.Close(it.Descriptors[0])
+			return true
+		}
 		if err := a.server.Adopt(operators.Handed{Addr: string(it.Body), Descriptor: it.Descriptors[0]}); err != nil && failed == nil {
 			failed = err
 		}
@@ -192,6 +234,7 @@ func (a adopter) AdoptListeners(items []takeover.Item) (live bool, err error) {
 // run waits for a successor until ctx ends, or one serves. From then on the error is errHandedOver. stopServer is called in between:
 // two processes must not answer operators at the same time.
 func (s *succession) run(ctx context.Context, stopServer func()) error {
+	defer s.stopListening()
 	select {
 	case <-s.serving:
 	case <-ctx.Done():
@@ -200,7 +243,6 @@ func (s *succession) run(ctx context.Context, stopServer func()) error {
 	if s.listener == nil {
 		return nil
 	}
-	defer s.listener.Close()
 	released := func() {
 		s.handedOver.Store(true)
 		if s.released != nil {
