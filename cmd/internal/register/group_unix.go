@@ -5,6 +5,7 @@ package register
 import (
 	"os/exec"
 	"syscall"
+	"time"
 )
 
 // runInGroup runs a command in a process group of its own, and kills what is left of the group when the command ends or its context does: else
@@ -18,5 +19,21 @@ func runInGroup(cmd *exec.Cmd) error {
 	}
 	err := cmd.Wait()
 	_ = kill() // of an empty group it fails
+	reap(cmd.Process.Pid)
 	return err
+}
+
+// reap waits for the killed processes of a group whose parents have ended: process 1 of a container is given them, and nobody else would free
+// their process ids. Any other process has no children in the group, and returns at once. A process that the kernel does not let go within a
+// second is left.
+func reap(group int) {
+	for until := time.Now().Add(time.Second); ; {
+		switch pid, err := syscall.Wait4(-group, nil, syscall.WNOHANG, nil); {
+		case err == syscall.EINTR || pid > 0:
+		case err != nil || time.Now().After(until): // ECHILD: none is left
+			return
+		default: // it is still about to end
+			time.Sleep(time.Millisecond)
+		}
+	}
 }

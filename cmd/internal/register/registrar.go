@@ -56,6 +56,7 @@ type Registrar struct {
 	unsure      bool // a write was sent and not answered: the record may be ours
 	waiting     bool // the record is another registrar's
 	withheld    bool // it is not written, for the service has a record of endpoints that would lose its clients
+	untrue      bool // etcd has refused to write that the instance is not ready, and may still hold a record that says it is
 	failures    int  // attempts in a row that failed
 }
 
@@ -206,11 +207,45 @@ func (r *Registrar) connect(ctx context.Context) (err error) {
 	return err
 }
 
-// publish makes sure that the lease lives, and that the record says what it should and belongs to the lease.
+// publish makes the record say what it should. An etcd that is full refuses that. If the instance is not ready, its record is then deleted, which a
+// full etcd accepts, or else expires with its lease: clients must not be sent here for as long as etcd is full.
 func (r *Registrar) publish(ctx context.Context) error {
 	if err := r.connect(ctx); err != nil {
 		return err
 	}
+	err := r.update(ctx)
+	switch {
+	case err == nil:
+		r.untrue = false
+		return nil
+	case r.state() == ready || !refused(err):
+		return err
+	case r.isAsWanted(ctx):
+		r.untrue = false
+		return nil // only the same again was refused
+	}
+	r.untrue = true
+	if left := r.withdraw(ctx); left != nil {
+		return fmt.Errorf("%w; the record stays until its lease expires, for at most %v: %w", err, r.cfg.TTL, left)
+	}
+	return fmt.Errorf("%w; the record is deleted instead", err)
+}
+
+// isAsWanted reports whether the record is known to say what it should, and to belong to the lease.
+func (r *Registrar) isAsWanted(ctx context.Context) bool {
+	resp, err := r.client.Get(ctx, r.key)
+	return err == nil && len(resp.Kvs) > 0 && r.isCurrent(resp.Kvs[0])
+}
+
+func (r *Registrar) isCurrent(kv *mvccpb.KeyValue) bool {
+	return kv.Lease == int64(r.lease) && bytes.Equal(kv.Value, r.value())
+}
+
+// value is what the record should be now.
+func (r *Registrar) value() []byte { return r.cfg.Instance.record(r.owner, r.state()) }
+
+// update makes sure that the lease lives, and that the record says what it should and belongs to the lease.
+func (r *Registrar) update(ctx context.Context) error {
 	if err := r.withhold(ctx); err != nil || r.withheld {
 		return err
 	}
@@ -223,8 +258,7 @@ func (r *Registrar) publish(ctx context.Context) error {
 	if err := r.grantLease(ctx); err != nil {
 		return err
 	}
-	value := string(r.cfg.Instance.record(r.owner, r.state()))
-	put := clientv3.OpPut(r.key, value, clientv3.WithLease(r.lease))
+	put := clientv3.OpPut(r.key, string(r.value()), clientv3.WithLease(r.lease))
 	for {
 		resp, err := r.write(ctx, r.client.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(r.key), "=", 0)).Then(put).Else(clientv3.OpGet(r.key)))
 		if err != nil {
@@ -235,7 +269,7 @@ func (r *Registrar) publish(ctx context.Context) error {
 			return nil
 		}
 		kv := resp.Responses[0].GetResponseRange().Kvs[0]
-		if kv.Lease == int64(r.lease) && bytes.Equal(kv.Value, []byte(value)) {
+		if r.isCurrent(kv) {
 			r.wrote(ctx) // perhaps by a write whose answer was lost
 			return nil
 		}
@@ -322,10 +356,10 @@ func (r *Registrar) mayReplace(kv *mvccpb.KeyValue) bool {
 	return false
 }
 
-// extendLease extends the lease, if there is one. If etcd no longer knows it, the last check may be as old as the lease: this process was
-// paused, or this machine. So nothing is written before another check.
+// extendLease extends the lease, if there is one and its record is not known to be untrue. If etcd no longer knows it, the last check may be as old
+// as the lease: this process was paused, or this machine. So nothing is written before another check.
 func (r *Registrar) extendLease(ctx context.Context) error {
-	if r.lease == 0 {
+	if r.lease == 0 || r.untrue && r.state() != ready {
 		return nil
 	}
 	_, err := r.client.KeepAliveOnce(ctx, r.lease)
@@ -361,7 +395,8 @@ func (r *Registrar) grantLease(ctx context.Context) error {
 }
 
 // withdraw deletes the record, if it is ours, and the lease. The record says first that it is not to be used: a proxy takes the sudden
-// end of a record with a ready instance for the end of a lease, and would go on trying the last one of a service.
+// end of a record with a ready instance for the end of a lease, and would go on trying the last one of a service. A full etcd refuses that write, and
+// accepts the deletion.
 func (r *Registrar) withdraw(ctx context.Context) error {
 	if r.lease == 0 {
 		return nil
@@ -383,6 +418,9 @@ func (r *Registrar) withdraw(ctx context.Context) error {
 		} {
 			unchanged := clientv3.Compare(clientv3.ModRevision(r.key), "=", kv.ModRevision)
 			resp, err := r.client.Txn(ctx).If(unchanged).Then(last).Commit()
+			if refused(err) && (last.IsPut() || kv.Lease == int64(r.lease)) {
+				continue // to the deletion, or to the end of the lease, which deletes the record, too
+			}
 			if err != nil {
 				return fmt.Errorf("delete the record: %w", r.dialer.Explain(ctx, err))
 			}
