@@ -209,37 +209,42 @@ func (r *Routes) delete(wanted func(netip.Prefix) bool) error {
 		return nil
 	}
 	return onSocket(func(conn *netlink.Conn) error {
-		return deleteRoutes(conn, func(p netip.Prefix, metric uint32) bool { return metric == r.metric && wanted(p) })
+		_, err := deleteRoutes(conn, func(p netip.Prefix, metric uint32) bool { return metric == r.metric && wanted(p) })
+		return err
 	})
 }
 
 // Cleanup deletes the routes of all processes of ours in this network namespace, and returns their ranges. One that runs makes its own again.
 func Cleanup() (deleted []netip.Prefix, err error) {
 	err = onSocket(func(conn *netlink.Conn) error {
-		return deleteRoutes(conn, func(p netip.Prefix, _ uint32) bool {
-			deleted = append(deleted, p)
-			return true
-		})
+		deleted, err = deleteRoutes(conn, func(netip.Prefix, uint32) bool { return true })
+		return err
 	})
 	return deleted, err
 }
 
-// deleteRoutes deletes those routes of ours that are wanted.
-func deleteRoutes(conn *netlink.Conn, wanted func(p netip.Prefix, metric uint32) bool) (err error) {
+// deleteRoutes deletes those routes of ours that are wanted, and returns the ranges of those that it has deleted.
+func deleteRoutes(conn *netlink.Conn, wanted func(p netip.Prefix, metric uint32) bool) (deleted []netip.Prefix, err error) {
 	for _, family := range []byte{unix.AF_INET, unix.AF_INET6} {
 		request := make([]byte, unix.SizeofRtMsg)
 		request[0] = family
 		all, failed := conn.Execute(netlink.Message{Header: netlink.Header{Type: unix.RTM_GETROUTE, Flags: netlink.Request | netlink.Dump}, Data: request})
 		if failed != nil {
-			return fmt.Errorf("list routes: %w", failed)
+			return deleted, errors.Join(err, fmt.Errorf("list routes: %w", failed))
 		}
 		for _, m := range all {
-			if p, metric, ours := read(m); ours && wanted(p, metric) {
-				err = errors.Join(err, deleteRoute(conn, p, metric))
+			p, metric, ours := read(m)
+			if !ours || !wanted(p, metric) {
+				continue
+			}
+			if failed := deleteRoute(conn, p, metric); failed != nil {
+				err = errors.Join(err, failed)
+			} else {
+				deleted = append(deleted, p)
 			}
 		}
 	}
-	return err
+	return deleted, err
 }
 
 // deleteRoute deletes a route, if it is there.

@@ -232,7 +232,14 @@ func TestCleanupDeletesAllRoutes(t *testing.T) {
 	installed(t, "a", first, second)
 	installed(t, "b", third)
 	proxytest.MustRun(t, "ip", "route", "add", "local", "10.222.0.0/16", "dev", "lo") // somebody else's
-	deleted, err := Cleanup()
+	var deleted []netip.Prefix
+	var err error
+	withoutCapabilities(t, func() { deleted, err = Cleanup() })
+	if !errors.Is(err, unix.EPERM) || len(deleted) != 0 {
+		t.Errorf("without the capability: deleted %v, %v", deleted, err)
+	}
+	are(t, first, second, third)
+	deleted, err = Cleanup()
 	if err != nil || len(deleted) != 3 {
 		t.Errorf("deleted %v, %v", deleted, err)
 	}

@@ -29,8 +29,9 @@ var errNotYet = errors.New("it has not begun")
 
 // New returns a carrier that carries nothing before Run or Prepare. It finds out node.Forwards itself.
 func New(bind netip.Addr, node Node) *Carrier {
+	node.bind = bind
 	return &Carrier{
-		bind: bind, node: node, wake: make(chan struct{}, 1),
+		node: node, wake: make(chan struct{}, 1),
 		open: openTable, forwards: forwarding.Missing, drops: forwarding.Dropping, flush: deleteFlows, list: listFlows, succeeded: anotherHasATable,
 		dirty:      make(map[*rotation.Rotation]struct{}),
 		off:        errNotYet,
@@ -148,11 +149,10 @@ func (c *Carrier) Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-c.wake:
-			c.Apply()
+			c.Apply() // one batch of flows a turn, or ports would not follow their endpoints meanwhile
 		case <-ticker.C:
 			c.look()
-		}
-		for c.flushSome() && ctx.Err() == nil {
+			c.awaken() // for flows whose deletion has failed
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -82,10 +83,10 @@ type desk struct {
 	slates  []*slate // in the order in which they were made
 	broken  int      // so many of the first operations of the next slates fail
 	flushed []flow
-	broke   error     // why flows cannot be deleted
-	found   []earlier // what an earlier process left
-	unread  error     // why that cannot be read
-	reads   int       // of that
+	broke   error  // why flows cannot be deleted
+	found   []flow // what an earlier process left
+	unread  error  // why that cannot be read
+	reads   int    // of that
 	tallies traffic.Tallies
 	drops   error
 
@@ -109,7 +110,7 @@ func newDesk(t *testing.T) *desk {
 		return d.broke
 	}
 	d.Carrier.succeeded = func() (bool, error) { return d.succeeded, nil }
-	d.Carrier.list = func() ([]earlier, error) {
+	d.Carrier.list = func() ([]flow, error) {
 		d.reads++
 		return d.found, d.unread
 	}
@@ -140,15 +141,21 @@ func (d *desk) check(of string, endpoints ...string) {
 		d.lb.Checker = checks.New(checks.Settings{On: true}, allowing{}, allowing{})
 		d.lb.Checker.Ask = func(*checks.Key) error { return nil }
 	}
-	var addrs []registry.Addr
-	for _, e := range addresses(endpoints...) {
-		addrs = append(addrs, registry.Addr{IP: e})
-	}
 	name := named(of)
-	d.lb.SetEndpoints(map[registry.Name]*registry.Endpoints{name: {Name: name, ByPort: []registry.PortAddrs{{Addrs: registry.NewAddrs(addrs...)}}}})
+	d.setEndpoints(name, func(registry.Addr) registry.Place { return 0 }, endpoints...)
 	service := &registry.Service{Name: name, Ports: []registry.Port{{Number: 80}, {Protocol: registry.UDP, Number: 53}}}
 	service.SetTerms(registry.Terms{Checks: registry.Check{Send: "who?"}}) // over UDP
 	d.lb.SetService(name, service)
+}
+
+// setEndpoints gives a service endpoints at places.
+func (d *desk) setEndpoints(of registry.Name, place func(registry.Addr) registry.Place, endpoints ...string) {
+	var all []registry.Addr
+	for _, e := range addresses(endpoints...) {
+		all = append(all, registry.Addr{IP: e})
+	}
+	addrs := registry.NewAddrs(all...)
+	d.lb.SetEndpoints(map[registry.Name]*registry.Endpoints{of: {Name: of, ByPort: []registry.PortAddrs{{Addrs: addrs, Places: registry.PlacesOf(addrs, place)}}}})
 }
 
 // allowing lets checks ask every address.
@@ -343,6 +350,44 @@ func TestUDPFlowsThatCouldNotBeDeletedAreTriedAgainAtTheNextLook(t *testing.T) {
 	})
 }
 
+// To delete the flows to many endpoints takes long. Meanwhile ports of other services follow their endpoints, or clients would be given what has failed.
+func TestPortsFollowTheirEndpointsWhileManyUDPFlowsAreDeleted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const each = 100 * time.Millisecond
+		d := newDesk(t)
+		d.Carrier.flush = func(registry.ListenerID, netip.AddrPort) error {
+			time.Sleep(each)
+			return nil
+		}
+		d.claim(dns, "dns", registry.Terms{})
+		other := d.claim(web, "web", registry.Terms{}).Rotation
+		go d.Run(t.Context())
+		synctest.Wait()
+		var many []string
+		for i := range 10 * fewFlows {
+			many = append(many, fmt.Sprintf("10.0.0.%d:53", i+1))
+		}
+		d.put(web, addresses("10.0.1.1:80")...)
+		d.put(dns, addresses(many...)...)
+		d.put(dns)
+		d.awaken()
+		time.Sleep(each / 2)
+		d.Changed(other) // it has no endpoint
+		time.Sleep(fewFlows * each)
+		d.mu.Lock()
+		if left := len(d.left); len(d.table().ports[web]) != 0 || left < len(many)/2 {
+			t.Errorf("after a batch %d flows are left, and the other port is given %v", left, d.table().ports[web])
+		}
+		d.mu.Unlock()
+		time.Sleep(time.Duration(len(many)) * each)
+		d.mu.Lock()
+		if len(d.left) != 0 {
+			t.Errorf("%d flows are left at last; want none", len(d.left))
+		}
+		d.mu.Unlock()
+	})
+}
+
 func TestNotEverSoManyUDPFlowsWaitForAnotherTry(t *testing.T) {
 	d := newDesk(t)
 	d.broke = errors.New("no descriptors")
@@ -460,6 +505,58 @@ func TestAPortIsJudgedAnewWhenTheAddressOfAnEndpointIsRefused(t *testing.T) {
 		if d.look(); d.Why(web) != Address || len(d.table().ports) != 0 {
 			t.Errorf("the port is %v; want %v", d.Why(web), Address)
 		}
+	})
+}
+
+// An endpoint that is drained keeps its UDP flows, also where the kernel gives new clients those of another tier. One that fails then keeps none.
+func TestADrainedEndpointKeepsItsFlowsWhileBackupsHaveNewClients(t *testing.T) {
+	if !checks.Supported {
+		t.Skip("nothing is checked on this system")
+	}
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(-monotonic.Now()) // a bubble begins in the year 2000, before that clock does
+		const ordinary, backup = "10.0.0.1:53", "10.0.0.2:53"
+		d := newDesk(t)
+		d.check("dns", ordinary, backup)
+		d.setEndpoints(named("dns"), func(a registry.Addr) registry.Place {
+			if a.IP.String() == backup {
+				return registry.Backup
+			}
+			return 0
+		}, ordinary, backup)
+		var fails atomic.Bool
+		d.lb.Checker.Ask = func(k *checks.Key) error {
+			if k.Addr.IP.String() == ordinary && fails.Load() {
+				return errors.New("it fails")
+			}
+			return nil
+		}
+		defer d.lb.Release(d.claim(dns, "dns", registry.Terms{}).Rotation)
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); d.lb.Checker.Run(ctx) }()
+		defer func() { stop(); <-done }()
+		// has looks anew, and fails the test unless the kernel gives new clients one endpoint and flows to others were deleted.
+		has := func(when, endpoint string, deleted ...string) {
+			t.Helper()
+			time.Sleep(time.Minute)
+			d.look()
+			d.Apply()
+			if got, flushed := d.table().ports[dns], d.deleted(); !slices.Equal(got, addresses(endpoint)) || !slices.Equal(flushed, flowsOf(dns, deleted...)) {
+				t.Errorf("%s the kernel has %v, and %v are deleted; want %s and %v", when, got, flushed, endpoint, deleted)
+			}
+		}
+		has("at first", ordinary)
+		match, err := registry.ParseAddrMatch(ordinary)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := d.lb.Override(match, balance.Override{Service: named("dns"), Word: balance.Drain, Until: time.Now().Add(time.Hour)}, false); err != nil {
+			t.Fatal(err)
+		}
+		has("while it is drained", backup)
+		fails.Store(true)
+		has("when it fails", backup, ordinary)
 	})
 }
 

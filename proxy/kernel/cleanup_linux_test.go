@@ -102,21 +102,26 @@ func answerWithTheirNames(t *testing.T, all ...string) {
 	t.Helper()
 	for _, at := range all {
 		proxytest.MustRun(t, "ip", "addr", "add", netip.MustParseAddrPort(at).Addr().String()+"/32", "dev", "lo")
-		conn, err := net.ListenPacket("udp4", at)
-		if err != nil {
-			t.Fatal(err)
-		}
-		go func() {
-			for buf := make([]byte, 100); ; {
-				_, client, err := conn.ReadFrom(buf)
-				if err != nil {
-					return
-				}
-				_, _ = conn.WriteTo([]byte(at), client) // the client reads it, or asks again
-			}
-		}()
-		t.Cleanup(func() { conn.Close() })
+		answerWithItsName(t, at)
 	}
+}
+
+func answerWithItsName(t *testing.T, at string) {
+	t.Helper()
+	conn, err := net.ListenPacket("udp4", at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		for buf := make([]byte, 100); ; {
+			_, client, err := conn.ReadFrom(buf)
+			if err != nil {
+				return
+			}
+			_, _ = conn.WriteTo([]byte(at), client) // the client reads it, or asks again
+		}
+	}()
+	t.Cleanup(func() { conn.Close() })
 }
 
 // An asker is a UDP client that asks who answers.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net"
 	"net/netip"
 	"slices"
 	"syscall"
@@ -131,18 +130,7 @@ func filterFlows(of flow) (family byte, attributes []byte, err error) {
 
 // listFlows returns the UDP flows that some rule of destination NAT has sent elsewhere, once for each address, port and endpoint, and maxEarlier of
 // them at most. Whose rule it was the kernel does not say.
-func listFlows() ([]earlier, error) {
-	addrs, err := net.InterfaceAddrs()
-	if err != nil {
-		return nil, err
-	}
-	local := make(map[netip.Addr]bool, len(addrs))
-	for _, a := range addrs {
-		if network, ok := a.(*net.IPNet); ok {
-			ip, _ := netip.AddrFromSlice(network.IP)
-			local[ip.Unmap()] = true
-		}
-	}
+func listFlows() ([]flow, error) {
 	e := netlink.NewAttributeEncoder()
 	e.ByteOrder = binary.BigEndian
 	e.Nested(ctTupleOrig, func(tuple *netlink.AttributeEncoder) error {
@@ -162,12 +150,12 @@ func listFlows() ([]earlier, error) {
 	if err != nil {
 		return nil, err
 	}
-	found := make(map[earlier]struct{})
+	found := make(map[flow]struct{})
 	for _, a := range addressing {
 		err := dump(a.protocol, filter, func(e *entry) {
 			if e.isSentElsewhere() && len(found) < maxEarlier {
 				id := registry.ListenerID{Protocol: registry.UDP, Addr: e.target.Addr(), Number: e.target.Port()}
-				found[earlier{flow{id, e.endpoint}, local[id.Addr]}] = struct{}{}
+				found[flow{id, e.endpoint}] = struct{}{}
 			}
 		})
 		if err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
+	"kubeproxy/proxy/admit"
 	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/proxytest"
 	"kubeproxy/registry"
@@ -240,8 +241,6 @@ func TestUDPFlowsThatRulesHaveSentElsewhereAreListedOnce(t *testing.T) {
 	}
 	newTable(t) // or there is no NAT
 	conn := trackingConn(t)
-	proxytest.MustRun(t, "ip", "addr", "add", "10.0.0.9/32", "dev", "lo")
-	proxytest.MustRun(t, "ip", "-6", "addr", "add", "fd00::9/128", "dev", "lo")
 	const tcp, udp = unix.IPPROTO_TCP, unix.IPPROTO_UDP
 	track(t, conn, tracked{udp, "10.2.0.1:1000", "10.0.0.9:53", "10.1.0.1:5353"}, true)
 	track(t, conn, tracked{udp, "10.2.0.1:1001", "10.0.0.9:53", "10.1.0.1:5353"}, true)
@@ -253,8 +252,8 @@ func TestUDPFlowsThatRulesHaveSentElsewhereAreListedOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	slices.SortFunc(got, func(a, b earlier) int { return a.id.Compare(b.id) })
-	want := []earlier{to("10.0.0.9:53", "10.1.0.1:5353", true), to("10.0.0.10:53", "10.1.0.1:5353", false), to("[fd00::9]:53", "[fd01::1]:5353", true)}
+	slices.SortFunc(got, func(a, b flow) int { return a.id.Compare(b.id) })
+	want := []flow{to("10.0.0.9:53", "10.1.0.1:5353"), to("10.0.0.10:53", "10.1.0.1:5353"), to("[fd00::9]:53", "[fd01::1]:5353")}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %v; want %v", got, want)
 	}
@@ -293,24 +292,29 @@ func TestAClientLeavesTheEndpointThatAnEarlierProcessGaveIt(t *testing.T) {
 	if !proxytest.InOwnNetwork(t) {
 		return
 	}
-	const listener, endpoint, table = "10.9.9.1:53", "10.9.9.2:5353", "kube-proxy-1-0123abcd"
-	answerWithTheirNames(t, listener, endpoint)
+	const onInterface, ofRange, endpoint, table = "10.9.9.1:53", "10.96.0.10:53", "10.9.9.2:5353", "kube-proxy-1-0123abcd"
+	answerWithTheirNames(t, onInterface, endpoint)
+	proxytest.MustRun(t, "ip", "route", "add", "local", "10.96.0.0/12", "dev", "lo") // as -service_cidr has it
+	answerWithItsName(t, ofRange)
 	newTable(t) // or the kernel would translate no more when the table goes
-	leave(t, table, change{id: dns, after: addresses(endpoint)})
-	client := aClientOf(t, listener)
-	client.isAnsweredBy(endpoint)
-	conn, err := nftables.New()
-	if err != nil {
-		t.Fatal(err)
+	for _, listener := range []string{onInterface, ofRange} {
+		leave(t, table, change{id: dns, after: addresses(endpoint)})
+		client := aClientOf(t, listener)
+		client.isAnsweredBy(endpoint)
+		conn, err := nftables.New()
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn.DelTable(&nftables.Table{Name: table, Family: nftables.TableFamilyINet})
+		if err := conn.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		client.isAnsweredBy(endpoint)
+		d := newDesk(t)
+		d.node.IsLocal = admit.IsRoutedHere
+		d.Carrier.flush, d.Carrier.list = deleteFlows, listFlows
+		d.Claim(dns, &engine.Claim{Rotation: d.lb.Hold(registry.PortKey{}), Terms: registry.NoTerms})
+		d.Apply()
+		client.isAnsweredBy(listener)
 	}
-	conn.DelTable(&nftables.Table{Name: table, Family: nftables.TableFamilyINet})
-	if err := conn.Flush(); err != nil {
-		t.Fatal(err)
-	}
-	client.isAnsweredBy(endpoint)
-	d := newDesk(t)
-	d.Carrier.flush, d.Carrier.list = deleteFlows, listFlows
-	d.Claim(dns, &engine.Claim{Rotation: d.lb.Hold(registry.PortKey{}), Terms: registry.NoTerms})
-	d.Apply()
-	client.isAnsweredBy(listener)
 }

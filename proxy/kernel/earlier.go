@@ -17,12 +17,6 @@ import (
 // maxEarlier bounds how many addresses, ports and endpoints of earlier flows are known. They take some 10 MB until they are forgotten.
 const maxEarlier = 1 << 16
 
-// An earlier flow is one that another process of ours may have begun. Its port is that of the address to which the client sends.
-type earlier struct {
-	flow
-	local bool // an interface of the node has the address
-}
-
 // findFlowsLocked has a UDP port know of its earlier flows, the first time that it is judged while the kernel may carry it.
 func (c *Carrier) findFlowsLocked(p *port) {
 	if p.searched || c.off != nil || p.id.Protocol != registry.UDP {
@@ -35,7 +29,7 @@ func (c *Carrier) findFlowsLocked(p *port) {
 	}
 	known := len(p.flows)
 	for _, e := range c.earlier[p.id.Number] {
-		if e.id == p.id || c.isAtNodeLocked(&e) && p.id == e.id.AtNode() {
+		if e.id == p.id || p.id == e.id.AtNode() && c.isAtNodeLocked(e.id) {
 			p.flows = append(p.flows, e.endpoint)
 		}
 	}
@@ -45,10 +39,10 @@ func (c *Carrier) findFlowsLocked(p *port) {
 	}
 }
 
-// isAtNodeLocked reports whether an earlier flow may be one of the port of the node. Rules of other programs translate, too, but rarely what comes
-// to an address and a port where a listener of ours is.
-func (c *Carrier) isAtNodeLocked(e *earlier) bool {
-	return e.local && c.ports[e.id] == nil && (c.bind.IsUnspecified() || c.bind == e.id.Addr)
+// isAtNodeLocked reports whether an earlier flow to an address and port may be one of the port of the node. Rules of other programs translate, too, but
+// rarely what comes to an address and a port where a listener of ours is.
+func (c *Carrier) isAtNodeLocked(id registry.ListenerID) bool {
+	return c.ports[id] == nil && (c.node.bind.IsUnspecified() || c.node.bind == id.Addr) && c.node.IsLocal(id.Addr)
 }
 
 // listFlowsLocked reads the UDP flows of the connection table.
@@ -57,7 +51,7 @@ func (c *Carrier) listFlowsLocked() {
 	if err != nil {
 		glog.Warningf("kernel: the UDP flows that an earlier process left are not known: %v; those to endpoints that have left go on while they last", err)
 	}
-	c.earlier = make(map[uint16][]earlier)
+	c.earlier = make(map[uint16][]flow)
 	for _, e := range all {
 		c.earlier[e.id.Number] = append(c.earlier[e.id.Number], e)
 	}
@@ -98,7 +92,7 @@ func (c *Carrier) endFlowsLocked() error {
 	}
 	all, err := c.list() // so that no endpoint is looked for that has none
 	for _, e := range all {
-		if ours[e.flow] || c.isAtNodeLocked(&e) && ours[flow{e.id.AtNode(), e.endpoint}] {
+		if ours[e] || ours[flow{e.id.AtNode(), e.endpoint}] && c.isAtNodeLocked(e.id) {
 			err = cmp.Or(err, c.flush(e.id, e.endpoint))
 		}
 	}

@@ -11,10 +11,10 @@ import (
 )
 
 // to is a UDP flow to an address and port, and what it is sent to.
-func to(target, endpoint string, local bool) earlier {
+func to(target, endpoint string) flow {
 	t := netip.MustParseAddrPort(target)
 	id := registry.ListenerID{Protocol: registry.UDP, Addr: t.Addr(), Number: t.Port()}
-	return earlier{flow{id, netip.MustParseAddrPort(endpoint)}, local}
+	return flow{id, netip.MustParseAddrPort(endpoint)}
 }
 
 // deleted returns what was deleted since the last call.
@@ -35,14 +35,14 @@ func flowsOf(id registry.ListenerID, endpoints ...string) (all []flow) {
 func TestUDPFlowsThatAnEarlierProcessLeftAreDeletedWhereTheirEndpointIsGone(t *testing.T) {
 	d := newDesk(t)
 	own := at("10.0.0.9", dns)
-	d.found = []earlier{
-		to("192.0.2.1:53", "10.0.0.1:53", true), // it stays
-		to("192.0.2.1:53", "10.0.0.2:53", true),
-		to("192.0.2.2:53", "10.0.0.2:53", true),     // likewise, at another address of the node
-		to("198.51.100.1:53", "10.0.0.4:53", false), // another program has the node translate it on its way
-		to("10.0.0.9:53", "10.0.0.3:53", true),      // it stays
-		to("10.0.0.9:53", "10.0.0.5:53", true),
-		to("192.0.2.1:54", "10.0.0.6:53", true), // no service has this port
+	d.found = []flow{
+		to("192.0.2.1:53", "10.0.0.1:53"), // it stays
+		to("192.0.2.1:53", "10.0.0.2:53"),
+		to("192.0.2.2:53", "10.0.0.2:53"),    // likewise, at another address of the node
+		to("198.51.100.1:53", "10.0.0.4:53"), // another program has the node translate it on its way
+		to("10.0.0.9:53", "10.0.0.3:53"),     // it stays
+		to("10.0.0.9:53", "10.0.0.5:53"),
+		to("192.0.2.1:54", "10.0.0.6:53"), // no service has this port
 	}
 	d.check("node", "10.0.0.1:53") // and is awaited: flows to it go on
 	d.check("own", "10.0.0.3:53")
@@ -78,8 +78,8 @@ func TestUDPFlowsThatAnEarlierProcessLeftAreDeletedWhereTheirEndpointIsGone(t *t
 // With -bind_address the node has its ports at one address.
 func TestAnEarlierFlowToAnAddressWhereNoListenerIsIsNotOurs(t *testing.T) {
 	d := newDesk(t)
-	d.bind = netip.MustParseAddr("192.0.2.1")
-	d.found = []earlier{to("192.0.2.1:53", "10.0.0.1:53", true), to("192.0.2.2:53", "10.0.0.2:53", true)}
+	d.node.bind = netip.MustParseAddr("192.0.2.1")
+	d.found = []flow{to("192.0.2.1:53", "10.0.0.1:53"), to("192.0.2.2:53", "10.0.0.2:53")}
 	d.claim(dns, "dns", registry.Terms{})
 	if got := d.deleted(); !slices.Equal(got, flowsOf(dns, "10.0.0.1:53")) {
 		t.Errorf("%v are deleted; want those to the address where the port is open", got)
@@ -90,7 +90,7 @@ func TestAnEarlierFlowToAnAddressWhereNoListenerIsIsNotOurs(t *testing.T) {
 func TestASuccessorDeletesWhatItsPredecessorLeavesUntilTheEnd(t *testing.T) {
 	d := newDesk(t)
 	d.Prepare()
-	d.found = []earlier{to("192.0.2.1:53", "10.0.0.1:53", true)}
+	d.found = []flow{to("192.0.2.1:53", "10.0.0.1:53")}
 	d.claim(dns, "dns", registry.Terms{})
 	if got := d.deleted(); len(got) != 1 {
 		t.Errorf("%v are deleted; want those to the endpoint that is gone", got)
@@ -113,7 +113,7 @@ func TestASuccessorDeletesWhatItsPredecessorLeavesUntilTheEnd(t *testing.T) {
 
 func TestEarlierFlowsAreReadWhenTheKernelMayCarryPorts(t *testing.T) {
 	d := newDesk(t)
-	d.found = []earlier{to("192.0.2.1:53", "10.0.0.1:53", true)}
+	d.found = []flow{to("192.0.2.1:53", "10.0.0.1:53")}
 	d.drops = errors.New("policy drop")
 	d.look()
 	if d.claim(dns, "dns", registry.Terms{}); d.reads != 0 {
@@ -156,9 +156,9 @@ func TestCloseDeletesTheFlowsThatNoSuccessorHas(t *testing.T) {
 		d.Stop()
 		d.Claim(dns, nil) // its listener closes
 		d.flushed = nil
-		d.found = []earlier{
-			to("192.0.2.1:53", "10.0.0.1:53", true), to("192.0.2.1:53", "10.0.0.2:53", true), to("10.0.0.9:53", "10.0.0.3:53", true),
-			to("192.0.2.1:53", "10.0.0.7:53", true), to("198.51.100.1:53", "10.0.0.1:53", false), to("192.0.2.1:54", "10.0.0.1:53", true), // of other programs
+		d.found = []flow{
+			to("192.0.2.1:53", "10.0.0.1:53"), to("192.0.2.1:53", "10.0.0.2:53"), to("10.0.0.9:53", "10.0.0.3:53"),
+			to("192.0.2.1:53", "10.0.0.7:53"), to("198.51.100.1:53", "10.0.0.1:53"), to("192.0.2.1:54", "10.0.0.1:53"), // of other programs
 		}
 		d.Close()
 		want := append(flowsOf(own, "10.0.0.3:53"), flowsOf(at("192.0.2.1", dns), "10.0.0.1:53", "10.0.0.2:53")...)

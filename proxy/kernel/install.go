@@ -109,7 +109,7 @@ func (c *Carrier) judgePortLocked(p *port) (wanted []netip.AddrPort, reason Reas
 	}
 	wanted, reason = c.node.Judge(p.id, p.claim.Terms, p.claim.Rotation.Standings(p.id.Protocol, p.id.Addr))
 	if p.id.Protocol == registry.UDP {
-		stay = c.node.Stay(p.claim.Terms, p.claim.Rotation.Standings(registry.UDP, p.id.Addr), has)
+		stay = c.node.Stay(p.claim.Terms, p.claim.Rotation.Keeping(registry.UDP, p.id.Addr), has)
 	}
 	return wanted, reason, stay
 }
@@ -190,7 +190,7 @@ func (c *Carrier) settleLocked(v *verdict) {
 
 // openLocked makes a table; false: it cannot be made, and nothing is tried for a while.
 func (c *Carrier) openLocked() bool {
-	t, err := c.open(c.bind)
+	t, err := c.open(c.node.bind)
 	if err != nil {
 		c.failLocked(err)
 		return false
@@ -210,7 +210,7 @@ func (c *Carrier) failLocked(err error) {
 	c.backoff = min(max(2*c.backoff, firstRetry), lastRetry)
 	if old := c.table; old != nil {
 		var failed error
-		if c.table, failed = c.open(c.bind); failed != nil {
+		if c.table, failed = c.open(c.node.bind); failed != nil {
 			c.table, again = nil, false
 		}
 		old.close()

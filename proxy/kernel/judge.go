@@ -16,18 +16,22 @@ const maxEndpoints = 512
 
 // A Node is what [Judge] knows of the node.
 type Node struct {
-	Forwards [2]error // why the node does not forward packets of IPv4, of IPv6; nil: it does
+	bind     netip.Addr // where it has its ports; unspecified: at all addresses
+	Forwards [2]error   // why the node does not forward packets of IPv4, of IPv6; nil: it does
 
 	Algorithm func(registry.Balance) registry.Balance // of a service whose record names this one; as rotation.Rules.Algorithm says
 	Refuse    func(registry.Protocol, netip.AddrPort) error
-	IsLocal   func(netip.Addr) bool // whether an address is one of the node
+	IsLocal   func(netip.Addr) bool // whether the node takes what is sent to an address, also where no interface has that
 	Bound     [2]bool               // a flag limits or reads the connections of each service, by protocol
 	OnRemoval removal.Policy        // of TCP connections, where the record does not say
 }
 
 // Judge returns the endpoints that the kernel may give to clients of a port, and Carried; or none, and why not. It changes nothing.
 func (n *Node) Judge(id registry.ListenerID, terms *registry.Terms, endpoints iter.Seq2[registry.Addr, health.Standing]) ([]netip.AddrPort, Reason) {
-	protocol := id.Protocol
+	protocol, at := id.Protocol, id.Addr
+	if !at.IsValid() {
+		at = n.bind
+	}
 	switch {
 	case id.Addr.IsLoopback(), id.Addr.IsLinkLocalUnicast():
 		return nil, Addresses
@@ -55,7 +59,7 @@ func (n *Node) Judge(id registry.ListenerID, terms *registry.Terms, endpoints it
 	switch {
 	case len(usable) == 0:
 		return nil, NoEndpoints
-	case id.Addr.IsValid() && id.Addr.Is4() != usable[0].Addr().Is4():
+	case !at.IsUnspecified() && at.Is4() != usable[0].Addr().Is4():
 		return nil, Families
 	}
 	if n.Forwards[familyOf(usable)] != nil {
@@ -78,8 +82,8 @@ func (n *Node) Stay(terms *registry.Terms, endpoints iter.Seq2[registry.Addr, he
 			if n.examine(registry.UDP, addr, standing) == Address || n.Forwards[familyOf([]netip.AddrPort{at})] != nil || !has(at) {
 				continue
 			}
-			if stay = append(stay, at); len(stay) > maxEndpoints {
-				return nil // the kernel has never had so many
+			if stay = append(stay, at); len(stay) > 2*maxEndpoints {
+				return nil // the kernel has hardly had so many: those in use, and drained ones
 			}
 		}
 	}

@@ -41,9 +41,10 @@ func sound(addrs ...string) (all []standing) {
 	return all
 }
 
-// anywhere is a node that forwards both families, and refuses one address.
+// anywhere is a node that forwards both families, and refuses one address. Its own are 10.0.0.98 and those of 192.0.2.0/24.
 func anywhere() *Node {
 	return &Node{
+		bind: netip.IPv4Unspecified(),
 		Algorithm: func(b registry.Balance) registry.Balance {
 			if b == registry.BalanceUnsaid {
 				return registry.RoundRobin
@@ -56,8 +57,15 @@ func anywhere() *Node {
 			}
 			return nil
 		},
-		IsLocal: func(addr netip.Addr) bool { return addr == netip.MustParseAddr("10.0.0.98") },
+		IsLocal: func(addr netip.Addr) bool {
+			return addr == netip.MustParseAddr("10.0.0.98") || netip.MustParsePrefix("192.0.2.0/24").Contains(addr)
+		},
 	}
+}
+
+// boundTo has the node have its ports at an address.
+func boundTo(addr string) func(*Node) {
+	return func(n *Node) { n.bind = netip.MustParseAddr(addr) }
 }
 
 func TestAPortIsCarriedOnlyWhereTheKernelCanDoWhatItWants(t *testing.T) {
@@ -97,6 +105,10 @@ func TestAPortIsCarriedOnlyWhereTheKernelCanDoWhatItWants(t *testing.T) {
 		{name: "an address that must not be dialled", endpoints: sound("10.0.0.99:80"), want: Address},
 		{name: "both families", endpoints: sound("10.0.0.1:80", "[fd00::1]:80"), want: Families},
 		{name: "an address of the other family", at: netip.MustParseAddr("fd00::9"), endpoints: sound("10.0.0.1:80"), want: Families},
+		{name: "the node has its ports at an address of the other family", node: boundTo("fd00::9"), endpoints: sound("10.0.0.1:80"), want: Families},
+		{name: "the node has its ports at an address of the same family", node: boundTo("10.0.0.9"), endpoints: sound("10.0.0.1:80"), carried: []string{"10.0.0.1:80"}},
+		{name: "a port of an address whose family the node has no ports of", node: boundTo("fd00::9"), at: netip.MustParseAddr("10.0.0.9"), endpoints: sound("10.0.0.1:80"), carried: []string{"10.0.0.1:80"}},
+		{name: "the node has its ports at all addresses", node: boundTo("::"), endpoints: sound("10.0.0.1:80"), carried: []string{"10.0.0.1:80"}},
 		{name: "an address of the loopback", at: netip.MustParseAddr("127.0.0.9"), endpoints: sound("10.0.0.1:80"), want: Addresses},
 		{name: "a link-local address", at: netip.MustParseAddr("169.254.0.9"), endpoints: sound("10.0.0.1:80"), want: Addresses},
 		{name: "an IPv4 address in its IPv6 spelling", endpoints: sound("[::ffff:10.0.0.1]:80"), carried: []string{"10.0.0.1:80"}},

@@ -15,7 +15,7 @@ const (
 	NoEndpoints   // there are none, or the checks of all fail
 	TooMany       // endpoints
 	Address       // an endpoint has a name, is on the node, is link-local, or must not be dialled
-	Families      // there are endpoints of IPv4 and of IPv6, or of another one than the address of the port
+	Families      // there are endpoints of IPv4 and of IPv6, or of another one than the address of the port or, for a port of the node, -bind_address
 	NotForwarded  // the node does not forward the family of the endpoints
 	NotChecked    // an endpoint is not checked
 	NotCheckedYet // no check of an endpoint has ended

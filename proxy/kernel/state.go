@@ -15,7 +15,6 @@ import (
 // A Carrier has the kernel carry ports. The Proxier reports to it who has each open port, and calls Apply before a listener closes. Any
 // goroutine may call its methods. It waits for the kernel, and for nothing else.
 type Carrier struct {
-	bind netip.Addr
 	wake chan struct{} // capacity 1: a full channel means that there is something to apply
 
 	// What the system does; constant but for tests.
@@ -23,7 +22,7 @@ type Carrier struct {
 	forwards  func() [2]error
 	drops     func() error
 	flush     func(registry.ListenerID, netip.AddrPort) error
-	list      func() ([]earlier, error)
+	list      func() ([]flow, error)
 	succeeded func() (bool, error)
 
 	news  sync.Mutex                      // guards the field below
@@ -44,11 +43,11 @@ type Carrier struct {
 	ports      map[registry.ListenerID]*port
 	beside     map[registry.ListenerID]map[*port]struct{} // ports of addresses, by the same ports of the node
 	byRotation map[*rotation.Rotation]map[*port]struct{}
-	stale      map[*port]struct{}   // to be judged
-	left       []flow               // UDP flows that are to be deleted
-	earlier    map[uint16][]earlier // UDP flows that another process may have begun, by the number of their port
-	listed     bool                 // earlier was read
-	looks      int                  // since then
+	stale      map[*port]struct{} // to be judged
+	left       []flow             // UDP flows that are to be deleted
+	earlier    map[uint16][]flow  // UDP flows that another process may have begun, by the number of their port
+	listed     bool               // earlier was read
+	looks      int                // since then
 	failures   lograte.Limiter[struct{}]
 	unflushed  lograte.Limiter[struct{}] // failed deletions of flows
 	complaint  string                    // what the log was last told

@@ -18,7 +18,7 @@ func deleteFlows(registry.ListenerID, netip.AddrPort) error { return errors.ErrU
 
 func anotherHasATable() (bool, error) { return false, nil }
 
-func listFlows() ([]earlier, error) { return nil, errors.ErrUnsupported }
+func listFlows() ([]flow, error) { return nil, errors.ErrUnsupported }
 
 // Cleanup does nothing: on this system nothing of a process can be left in the kernel.
 func Cleanup() (deleted, owned []string, err error) { return nil, nil, nil }
