@@ -474,6 +474,7 @@ func (o *Options) shown(h *health, proxier *proxy.Proxier, balancer *balance.Loa
 		Stopping: func() bool { return h.stopping.Err() != nil },
 		Live:     h.live,
 		Age:      h.age,
+		MaxAge:   h.maxAge,
 		Stale:    h.stale,
 		Sources:  o.Sources,
 		Proxier:  proxier,

@@ -40,6 +40,7 @@ type site struct {
 	stopping      bool
 	routesMissing error
 	stale         bool
+	maxAge        time.Duration
 	algorithm     registry.Balance
 	upgrade       error // that failed
 	overdue       checks.Overdue
@@ -190,6 +191,7 @@ func (s *site) page(t testing.TB) *Page {
 		RoutesMissing: func() error { return s.routesMissing },
 		Live:          func() error { return s.live },
 		Age:           func() time.Duration { return time.Hour },
+		MaxAge:        s.maxAge,
 		Stale:         func() bool { return s.stale },
 		Sources:       s.sources,
 		Proxier:       s,

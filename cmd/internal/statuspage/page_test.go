@@ -227,6 +227,7 @@ func TestTheFirstSentenceNamesWhatIsWrongAndWhatToDo(t *testing.T) {
 		{"what is served is old", func(s *site) {
 			s.sources[0].(*fakeSource).status.Current = time.Now().Add(-time.Hour)
 		}, []string{"What etcd holds was last confirmed at"}},
+		{"what is served is older than it may be", func(s *site) { s.maxAge = time.Minute }, []string{"The node is not ready", "-config_max_age is 1m0s"}},
 		{"the saved state is served", func(s *site) { s.stale = true }, []string{"a state that it saved at"}},
 		{"a limit is near", func(s *site) { s.limits[0].Used = 90 }, []string{"The limit of connections is nearly reached", "-max_connections"}},
 		{"a loop stands still", func(s *site) { s.live = errors.New("event loop 1 has stood still for 7s") }, []string{"event loop 1", "Restart kube-proxy"}},

@@ -429,6 +429,9 @@ func (p *Page) overdueChecks() []problem {
 // nearLimit is the used share of a limit above which it is a problem.
 const nearLimit = 0.85
 
+// descriptorsOfAClient is what a TCP client takes: one towards itself, and one towards its endpoint.
+const descriptorsOfAClient = 2
+
 func (s *snapshot) nearLimits() (all []problem) {
 	for _, l := range s.limits {
 		if l.Max <= 0 || share(l) <= nearLimit {
@@ -438,7 +441,11 @@ func (s *snapshot) nearLimits() (all []problem) {
 		if l.Used >= l.Max {
 			is = fmt.Sprintf("is reached (all %s are used)", format.Whole(l.Max))
 		}
-		all = append(all, problem{Text: fmt.Sprintf("The limit of %s %s: %s.", limitName(l), is, advice.Raise(l.Name)), Link: toLimits, Severity: watchIt})
+		about := problem{Text: fmt.Sprintf("The limit of %s %s: %s.", limitName(l), is, advice.Raise(l.Name)), Link: toLimits, Severity: watchIt}
+		if l.Name == "descriptors" && l.Max-l.Used < descriptorsOfAClient { // which are not refused, as at other limits: nobody accepts them
+			about.Text, about.Severity = fmt.Sprintf("The descriptors are used up (%s), so new TCP clients wait: %s.", format.Whole(l.Max), advice.Raise(l.Name)), clientsFail
+		}
+		all = append(all, about)
 	}
 	return all
 }

@@ -41,7 +41,7 @@ var selections = []selection{
 func (r *port) isEmpty() bool { return !r.Refused && r.rotation.Endpoints == 0 }
 
 func (r *port) hasProblem() bool {
-	return r.Err != nil || len(r.Waiting) > 0 || r.rotation.Failing > 0 || r.unserved || len(r.refusals) > 0 || r.rotation.Condition > health.NoEndpoints || r.refused || r.warned
+	return r.Err != nil || len(r.Waiting) > 0 || r.rotation.Failing > 0 || r.unserved || len(r.refusals) > 0 || r.rotation.Condition > health.NoEndpoints && r.rotation.Condition != health.NoLocal || r.refused || r.warned
 }
 
 // A column is what rows can be sorted by. Ties keep the order of ports.

@@ -1,12 +1,14 @@
 package statuspage
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"kubeproxy/cmd/internal/statuspage/advice"
+	"kubeproxy/config"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
 )
@@ -75,6 +77,19 @@ func TestClientsThatALimitOrAMissingHeaderTurnsAwayAreNamed(t *testing.T) {
 		}
 		if r, _ := s.page(t).ReportOf(numbered(0)); r.OK {
 			t.Errorf("%s: the service is well", l.Code)
+		}
+	}
+}
+
+// TestDescriptorsThatAreUsedUpComeFirst: new TCP clients wait where one descriptor is left, for each takes two.
+func TestDescriptorsThatAreUsedUpComeFirst(t *testing.T) {
+	for used, want := range map[int]string{98: "The limit of descriptors is nearly reached", 99: "The descriptors are used up (100), so new TCP clients wait", 100: "The descriptors are used up (100)"} {
+		s := newSite(1)
+		s.limits[0] = traffic.Limit{Name: "descriptors", Used: used, Max: 100}
+		s.sources[0].(*fakeSource).status.Rejections = []config.Rejection{{Key: "/registry/services/specs/bad", Reason: "no JSON"}}
+		r := s.page(t).Report()
+		if first := strings.HasPrefix(r.Verdict, want); first != (used > 98) || !slices.ContainsFunc(r.Problems, func(p string) bool { return strings.HasPrefix(p, want) }) {
+			t.Errorf("%d of 100: the page says %q", used, r.Problems)
 		}
 	}
 }

@@ -28,6 +28,7 @@ type Node struct {
 	Stopping func() bool          // it was told to stop, and accepts no clients
 	Live     func() error         // what keeps its work from getting done; nil: nothing
 	Age      func() time.Duration // since what is served was last known to be what the sources hold
+	MaxAge   time.Duration        // above which the node is not ready; 0: none
 	Stale    func() bool          // what is served is from the state file
 	Sources  []config.Source      // in their order of precedence
 	Proxier  interface {

@@ -12,9 +12,9 @@ import (
 	"kubeproxy/registry"
 )
 
-// staleAfter is how old what is served may be before the page reports it though the source is connected: lists come every
-// 30 s by default, and -config_max_age has no default.
-const staleAfter = 5 * time.Minute
+// staleAfter is how old what is served may be before the page reports it though the source is connected, and the alert KubeProxyStateOld does: lists
+// come every 30 s by default, and -config_max_age has no default.
+const staleAfter = 2 * time.Minute
 
 func (p *Page) sourcesAway(s *snapshot) (all []problem) {
 	if p.node.Stale() {
@@ -46,6 +46,10 @@ func (p *Page) sourcesAway(s *snapshot) (all []problem) {
 			all = append(all, problem{Severity: changesFail, Text: fmt.Sprintf("What %s holds was last confirmed at %s, though it is connected: check its load, and the log of this node.",
 				name, format.Clock(from.Current, s.at))})
 		}
+	}
+	if age := p.node.Age(); p.node.MaxAge > 0 && age > p.node.MaxAge {
+		all = append(all, problem{Severity: changesFail, Text: fmt.Sprintf("The node is not ready, so load balancers send no clients: what it serves was last confirmed %v ago, and -config_max_age is %v.",
+			age.Round(time.Second), p.node.MaxAge)})
 	}
 	for i := range all {
 		all[i].Link = toSources
