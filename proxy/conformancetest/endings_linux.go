@@ -117,6 +117,34 @@ func (s suite) TestAResetDoesNotWaitForAReaderThatDoesNotRead(t *testing.T) {
 	proxytest.Eventually(t, func() bool { return totalsOf(n, "web").Ended[traffic.EndpointReset] == 1 }, "the connection's end")
 }
 
+// TestASideThatDiesBehindAnotherThatTakesNothingEndsTheConnection: its end is behind what the other side does not read. Nothing limits how long a connection
+// of two live sides may stand still.
+func (s suite) TestASideThatDiesBehindAnotherThatTakesNothingEndsTheConnection(t *testing.T) {
+	for _, endpointDies := range []bool{false, true} {
+		cfg := s.config()
+		cfg.TCPKeepAlive, cfg.HalfClosedTimeout = 200*time.Millisecond, 200*time.Millisecond
+		n, ended := newNode(t, cfg), make(chan struct{})
+		flood := func(conn *net.TCPConn) {
+			conn.SetWriteDeadline(time.Now().Add(time.Second)) // by then all buffers are full
+			conn.Write(make([]byte, 64<<20))
+			proxytest.Reset(conn)
+		}
+		at := tcpThrough(t, n, served(t, func(conn *net.TCPConn) {
+			if endpointDies {
+				flood(conn)
+			} else {
+				<-ended
+			}
+		}))
+		t.Cleanup(func() { close(ended) })
+		client := proxytest.Dial(t, at)
+		if !endpointDies {
+			flood(client)
+		}
+		proxytest.Eventually(t, func() bool { return totalsOf(n, "web").Ended[traffic.HalfClosedTimeout] == 1 }, "the connection's end, endpoint dies: %v", endpointDies)
+	}
+}
+
 // The worst case of an early close: the server has answered everything and gone with a reset, while
 // most of the answer is still on its way to a client that reads slowly and goes on sending what
 // the other side will not read.

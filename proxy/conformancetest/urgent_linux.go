@@ -83,6 +83,29 @@ func (s suite) TestUrgentDataInBulkArrivesInItsPlace(t *testing.T) {
 	}
 }
 
+// TestUrgentDataAtTheEndOfBulkArrives: nothing comes after it that would have the proxy look again, and what is before it came while the endpoint read nothing.
+func (s suite) TestUrgentDataAtTheEndOfBulkArrives(t *testing.T) {
+	const bulk = 8 << 20
+	for _, more := range []int{512 << 10, 1 << 20, 2 << 20, 3 << 20} {
+		sent := make(chan struct{})
+		at := tcpThrough(t, newNode(t, s.config()), served(t, func(conn *net.TCPConn) {
+			conn.SetReadBuffer(64 << 10)
+			io.CopyN(io.Discard, conn, bulk)
+			<-sent
+			io.CopyN(io.Discard, conn, int64(more+1))
+			conn.Write([]byte("all"))
+		}))
+		client := proxytest.Dial(t, at)
+		client.SetWriteBuffer(4 << 20)
+		if _, err := client.Write(make([]byte, bulk+more)); err != nil {
+			t.Fatal(err)
+		}
+		sayUrgently(t, client, []byte{255})
+		close(sent)
+		hears(t, client, "all")
+	}
+}
+
 // hears reads as much as is wanted.
 func hears(t testing.TB, conn *net.TCPConn, want string) {
 	t.Helper()

@@ -90,7 +90,7 @@ func (r *relay) pump(dst, src *side) {
 		return
 	}
 	for {
-		n, err := r.read(src, buf[:])
+		n, err := r.read(dst, src, buf[:])
 		if n > 0 && r.write(dst, buf[:n]) != nil {
 			r.discard(dst, src, buf[:])
 			return
@@ -103,8 +103,8 @@ func (r *relay) pump(dst, src *side) {
 }
 
 // read reads what src sends next, however long that takes. Every now and then it looks whether src
-// is still there.
-func (r *relay) read(src *side, buf []byte) (int, error) {
+// is still there. So it does for the other side, whose pump may be in a write that src does not take.
+func (r *relay) read(dst, src *side, buf []byte) (int, error) {
 	for {
 		n, err := src.conn.Read(buf)
 		if err == nil || !errors.Is(err, os.ErrDeadlineExceeded) {
@@ -112,6 +112,9 @@ func (r *relay) read(src *side, buf []byte) (int, error) {
 		}
 		if tcp.HasVanished(sockopt.Inspect(src.conn), r.cfg.TCPKeepAlive) {
 			return 0, tcp.ErrVanished
+		}
+		if r.pumping.Load() == 2 && sockopt.Inspect(dst.conn).Dead {
+			r.diedBehind(dst)
 		}
 		src.conn.SetReadDeadline(time.Now().Add(tcp.LookAfter(r.cfg.TCPKeepAlive)))
 	}

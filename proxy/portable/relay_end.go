@@ -25,7 +25,7 @@ func (r *relay) ended(dst, src *side, err error) {
 		src.awaitWrite()
 	}
 	if src.which == tcp.BackendSide {
-		r.account.EndpointEnded()
+		r.endpointEnded.Do(r.account.EndpointEnded)
 	}
 	r.mu.Lock()
 	verdict, survivor := r.end.Ended(src.which, err), &r.client
@@ -40,6 +40,17 @@ func (r *relay) ended(dst, src *side, err error) {
 		r.flush(survivor)
 		r.close()
 	case tcp.End:
+		r.close()
+	}
+}
+
+// diedBehind handles a side that was reset, or has vanished, while its pump waits for the other side to take what it said before. It lets the relay end
+// when, from now on, there is silence.
+func (r *relay) diedBehind(s *side) {
+	if s.which == tcp.BackendSide {
+		r.endpointEnded.Do(r.account.EndpointEnded)
+	}
+	if r.isSilent() {
 		r.close()
 	}
 }

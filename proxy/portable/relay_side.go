@@ -14,7 +14,8 @@ import (
 type relay struct {
 	client, backend side
 	cfg             *engine.Config
-	account         *tcp.Connection // of the client; the goroutine that reads the backend may call EndpointEnded
+	account         *tcp.Connection // of the client
+	endpointEnded   sync.Once       // of its EndpointEnded
 
 	pumping atomic.Int32  // pumps that have not ended
 	done    chan struct{} // closed when both have

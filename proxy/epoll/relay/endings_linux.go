@@ -43,6 +43,9 @@ func (r *Relays) lookAt(c *Conn) {
 		if !c.end.HasFinished(way.s.which) && tcp.HasVanished(d, cfg.TCPKeepAlive) && r.vanished(c, way.other, way.s) {
 			return
 		}
+		if d.Dead && !c.end.HasFinished(way.s.which) {
+			r.diedBehind(c, way.s)
+		}
 		delivered += d.Acked
 	}
 	if r.hasBeenSilent(c, delivered) {
@@ -61,6 +64,15 @@ func (r *Relays) vanished(c *Conn, dst, src *side) bool {
 		r.writeFailed(c, src, dst, unix.ETIMEDOUT)
 	}
 	return false
+}
+
+// diedBehind handles src that was reset, or has vanished, while its end is not read yet, for it comes behind what the other side does not take. A reader
+// that takes some of it hears the rest; for one that takes nothing the silence is limited.
+func (r *Relays) diedBehind(c *Conn, src *side) {
+	if src.which == tcp.BackendSide {
+		c.Account.EndpointEnded()
+	}
+	r.await(c, finishing)
 }
 
 // hasBeenSilent reports whether c has been silent for too long, of which so much has been delivered.

@@ -16,7 +16,8 @@ type reading struct {
 // through the buffer alone, and says nothing of whether src sends in bulk.
 func (r *Relays) read(dst, src *side, thrownAway bool) (in reading, errno unix.Errno) {
 	if src.full >= bulkAfter && !thrownAway {
-		if in, errno = r.readBulk(dst, src); in.n > 0 || errno != 0 {
+		in, errno = r.readBulk(dst, src)
+		if stopsAtUrgent := errno == unix.EAGAIN && src.urgent; in.n > 0 || errno != 0 && !stopsAtUrgent {
 			return in, errno
 		}
 	}
@@ -57,7 +58,7 @@ func (r *Relays) readFailed(c *Conn, dst, src *side, errno unix.Errno) {
 const bulkAfter = 4
 
 // readBulk takes a pipe's worth from src. It takes nothing, without an error, where a plain read has to: dst is about to stall, and then
-// little is held; or no pipe is to be had; or the kernel stops at a FIN or at urgent data, and a read says which.
+// little is held; or no pipe is to be had; or the kernel stops at a FIN. At urgent data the error is EAGAIN, though there is more to be read.
 //
 // A pipe is lent for one step, and no more is moved into it than dst has room for: however many connections have readers that
 // do not read, none of them holds a pipe.
