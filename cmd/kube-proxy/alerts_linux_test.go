@@ -51,6 +51,7 @@ func TestEachAlertFiresUnderItsFault(t *testing.T) {
 	m.away(t)
 	m.saved(t)
 	m.broken(t)
+	m.unprobed(t)
 	m.crowded(t)
 	m.idle(t)
 	m.lapsed(t)
@@ -189,6 +190,14 @@ func (m *monitored) broken(t *testing.T) {
 		known.Try(time.Second)
 		stranger.Write([]byte("is anybody there?"))
 	})
+}
+
+// unprobed is a node that cannot tell load balancers about a service: another program has the port.
+func (m *monitored) unprobed(t *testing.T) {
+	t.Helper()
+	s := &stage{dir: t.TempDir()}
+	s.local(t, "web", proxytest.FreePort(t), s.chat(t).IP.Port())
+	m.run(t, s.dir, []string{"KubeProxyHealthPortNotOpen"}, s.args...)
 }
 
 // crowded is a node with more endpoints that hang than it can check in time.

@@ -139,6 +139,22 @@ var surfaceCases = []struct {
 		metric: "no_local_endpoint", // no alert, as above
 		log:    "was turned away: the traffic policy of the service is Local, and it has no endpoint on this node", check: check.NoLocalEndpoint,
 	}},
+	{"another service has its healthCheckNodePort", func(t *testing.T, s *stage) {
+		port := proxytest.FreePort(t)
+		s.local(t, "web", s.port, port)
+		s.local(t, "a", proxytest.FreePort(t), port)
+	}, said{
+		page:   "Load balancers of default/web are told about default/a at healthCheckNodePort ",
+		alerts: []string{"KubeProxyHealthPortNotOpen"},
+		log:    "web and a have one healthCheckNodePort, ", check: check.HealthPortConflict,
+	}},
+	{"another program has its healthCheckNodePort", func(t *testing.T, s *stage) {
+		s.local(t, "web", s.port, s.chat(t).IP.Port())
+	}, said{
+		page:   "of default/web is not open, so load balancers send its clients to other nodes: listen tcp 127.0.0.1:",
+		alerts: []string{"KubeProxyHealthPortNotOpen"},
+		log:    "cannot tell load balancers of endpoints of ",
+	}},
 	{"all endpoints are ports of the node", func(t *testing.T, s *stage) {
 		s.endpoints(t, "", proxytest.At(proxytest.On(s.port)))
 	}, said{
@@ -206,6 +222,17 @@ func TestEverySurfaceSaysWhatClientsFeel(t *testing.T) {
 func (s *stage) service(t *testing.T, annotations string) {
 	t.Helper()
 	writeRecord(t, s.dir, registry.SpecsPrefix+"web", fmt.Sprintf(`{"kind":"Service","apiVersion":"v1beta1","id":"web","port":%d,"annotations":{%s}}`, s.port, annotations))
+}
+
+// local writes the records of a service that has an endpoint on the node, and tells load balancers so.
+func (s *stage) local(t *testing.T, name string, port, healthCheck uint16) {
+	t.Helper()
+	s.args = []string{"-node_name=here", "-service_port=nodePort"}
+	at := s.chat(t).IP
+	writeRecord(t, s.dir, registry.SpecsPrefix+name, fmt.Sprintf(
+		`{"kind":"Service","apiVersion":"v1","metadata":{"name":%q},"spec":{"ports":[{"port":80,"nodePort":%d}],"externalTrafficPolicy":"Local","healthCheckNodePort":%d}}`, name, port, healthCheck))
+	writeRecord(t, s.dir, registry.EndpointsPrefix+name, fmt.Sprintf(
+		`{"kind":"Endpoints","apiVersion":"v1","metadata":{"name":%q},"subsets":[{"addresses":[{"ip":%q,"nodeName":"here"}],"ports":[{"port":%d}]}]}`, name, at.Addr(), at.Port()))
 }
 
 // endpoints writes the record of one endpoint, with a weight if there is one.

@@ -98,6 +98,7 @@ func examine(r Registry, o Options) *examination {
 	x.joinSlices()
 	x.explainEndpointsOfNobody()
 	x.shareOutPorts()
+	x.shareOutHealthPorts()
 	x.join()
 	if !slices.ContainsFunc(stored, func(r Record) bool { return !r.LeftOut }) {
 		x.say(Warning, NoRecords, "there are no records: nothing is below "+registry.Prefix)

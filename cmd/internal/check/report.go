@@ -73,6 +73,7 @@ const (
 	OddRecord          Code = "odd-record"            // what the proxy itself warns of
 	UnknownField       Code = "unknown-field"         // no version of the record's form has it
 	UnsettledConflict  Code = "unsettled-conflict"    // who has a port may change when a proxy restarts
+	HealthPortConflict Code = "health-port-conflict"  // a healthCheckNodePort that something else has, or will have
 	Shadowed           Code = "shadowed"              // a flat key, while the namespaced one of the same name counts
 	NoService          Code = "no-service"            // endpoints that no service offers
 	NoLocalEndpoint    Code = "no-local-endpoint"     // a service whose clients are refused on this node

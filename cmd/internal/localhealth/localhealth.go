@@ -27,10 +27,10 @@ import (
 	"kubeproxy/registry"
 )
 
-const (
-	maxPorts  = 1000        // of all services
-	clientMay = time.Second // take so long to ask, and to read the answer
-)
+// MaxPorts is how many ports a node opens, of all services.
+const MaxPorts = 1000
+
+const clientMay = time.Second // take so long to ask, and to read the answer
 
 // A Server answers at the ports. It is a handler of a config.Broadcaster; [Server.Run] opens them.
 type Server struct {
@@ -41,9 +41,14 @@ type Server struct {
 	clients *crowd.Listener                                     // of all ports: each admits its own
 	wanted  atomic.Pointer[map[uint16]registry.Name]            // the ports to open; the map is replaced, and never changed
 	changed chan struct{}                                       // capacity 1: wanted was replaced since Run last read it
+	lost    atomic.Pointer[[]Problem]                           // the services that choose gave no port; the list is replaced, and never changed
 	trouble lograte.Limiter[uint16]                             // of lines about ports that cannot be opened, or have failed
+	taken   lograte.Limiter[registry.Name]                      // of lines about services whose port another service has
 	beyond  lograte.Limiter[struct{}]                           // of lines about ports that are not opened since there are too many
 	asked   map[registry.Name]uint16                            // what services ask for; OnUpdate's own
+
+	mu       sync.Mutex       // guards the field below
+	unopened map[uint16]error // why wanted ports cannot be opened, or have failed
 }
 
 // New returns a server that listens on an address. It says no while the node is not ready, and for a service that has no local endpoints: those
@@ -51,8 +56,9 @@ type Server struct {
 func New(bind netip.Addr, ready func() bool, local func(service registry.Name) int) *Server {
 	limit, clients, _ := proxy.DescriptorRoom()
 	s := &Server{bind: bind, ready: ready, local: local, listen: net.Listen, clients: crowd.New(nil, roomFor(limit-clients)),
-		changed: make(chan struct{}, 1), beyond: lograte.Limiter[struct{}]{Lines: 1}, asked: make(map[registry.Name]uint16)}
+		changed: make(chan struct{}, 1), beyond: lograte.Limiter[struct{}]{Lines: 1}, asked: make(map[registry.Name]uint16), unopened: make(map[uint16]error)}
 	s.wanted.Store(new(map[uint16]registry.Name))
+	s.lost.Store(new([]Problem))
 	return s
 }
 
@@ -79,35 +85,77 @@ func (s *Server) OnUpdate(b registry.Batch) {
 	if !changed {
 		return
 	}
-	wanted, left := choose(s.asked)
+	wanted, lost, left := choose(s.asked)
+	s.logTaken(lost)
 	if left > 0 {
 		if note, ok := s.beyond.Allow(struct{}{}); ok {
-			glog.Errorf("%d ports for load balancers (healthCheckNodePort) are not opened: services ask for more than %d, and the lowest are%s", left, maxPorts, note)
+			glog.Errorf("%d ports for load balancers (healthCheckNodePort) are not opened: services ask for more than %d, and the lowest are%s", left, MaxPorts, note)
 		}
 	}
 	s.wanted.Store(&wanted)
+	s.lost.Store(&lost)
 	select {
 	case s.changed <- struct{}{}:
 	default:
 	}
 }
 
-// choose returns the ports to open, and how many it leaves out: of more than maxPorts, the lowest are opened. Of two services that ask for one
-// port, the first by name has it. So all nodes choose alike, and again after a restart.
-func choose(asked map[registry.Name]uint16) (wanted map[uint16]registry.Name, left int) {
+// choose returns the ports to open, the services that get none, by name, and how many ports it leaves out: of more than MaxPorts, the lowest are
+// opened. Of two services that ask for one port, the first by name has it. So all nodes choose alike, and again after a restart.
+func choose(asked map[registry.Name]uint16) (wanted map[uint16]registry.Name, lost []Problem, left int) {
 	wanted = make(map[uint16]registry.Name)
 	for name, port := range asked {
 		if first, taken := wanted[port]; !taken || name.Compare(first) < 0 {
 			wanted[port] = name
 		}
 	}
-	if left = len(wanted) - maxPorts; left <= 0 {
-		return wanted, 0
+	if left = max(len(wanted)-MaxPorts, 0); left > 0 {
+		for _, port := range slices.Sorted(maps.Keys(wanted))[MaxPorts:] {
+			delete(wanted, port)
+		}
 	}
-	for _, port := range slices.Sorted(maps.Keys(wanted))[maxPorts:] {
-		delete(wanted, port)
+	for name, port := range asked {
+		if owner := wanted[port]; owner != name {
+			lost = append(lost, Problem{Service: name, Port: port, Owner: owner})
+		}
 	}
-	return wanted, left
+	slices.SortFunc(lost, byService)
+	return wanted, lost, left
+}
+
+// logTaken logs the services whose port another service has, each once while that lasts.
+func (s *Server) logTaken(lost []Problem) {
+	before := *s.lost.Load()
+	for _, l := range lost {
+		if i, ok := slices.BinarySearchFunc(before, l, byService); l.Owner == (registry.Name{}) || ok && before[i] == l {
+			continue
+		}
+		if note, ok := s.taken.Allow(l.Service); ok {
+			glog.Errorf("%s and %s have one healthCheckNodePort, %d: load balancers of %[1]s are told about %[2]s; give one of them another%[4]s", l.Service, l.Owner, l.Port, note)
+		}
+	}
+}
+
+// Problems lists what is wrong, by service: one problem at most for each that asks for a port. Any goroutine may call it.
+func (s *Server) Problems() []Problem {
+	all := slices.Clone(*s.lost.Load())
+	wanted := *s.wanted.Load()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for port, err := range s.unopened {
+		if name, ok := wanted[port]; ok { // else Run has yet to forget it
+			all = append(all, Problem{Service: name, Port: port, Err: err})
+		}
+	}
+	slices.SortFunc(all, byService)
+	return all
+}
+
+// setUnopened edits s.unopened.
+func (s *Server) setUnopened(edit func(errs map[uint16]error)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	edit(s.unopened)
 }
 
 // Run answers until ctx ends.
@@ -184,6 +232,9 @@ func (p *ports) settle(ctx context.Context, wanted map[uint16]registry.Name) {
 		}
 	}
 	maps.DeleteFunc(p.missing, func(port uint16, _ missing) bool { _, ok := wanted[port]; return !ok })
+	p.setUnopened(func(errs map[uint16]error) {
+		maps.DeleteFunc(errs, func(port uint16, _ error) bool { _, ok := wanted[port]; return !ok })
+	})
 	for port, name := range wanted {
 		if p.open[port] != nil || time.Now().Before(p.missing[port].again) {
 			continue
@@ -192,6 +243,7 @@ func (p *ports) settle(ctx context.Context, wanted map[uint16]registry.Name) {
 			p.missed(port, name, err)
 		} else {
 			delete(p.missing, port)
+			p.setUnopened(func(errs map[uint16]error) { delete(errs, port) })
 			p.open[port] = p.serve(ctx, port, l)
 		}
 	}
@@ -215,6 +267,7 @@ func (p *ports) missed(port uint16, name registry.Name, err error) {
 		m.again = now.Add(quickRetry)
 	} else {
 		m.again = now.Add(retry)
+		p.setUnopened(func(errs map[uint16]error) { errs[port] = err })
 		if note, ok := p.trouble.Allow(port); ok {
 			glog.Errorf("cannot tell load balancers of endpoints of %s (healthCheckNodePort): %v; trying again until it can%s", name, err, note)
 		}
@@ -261,6 +314,7 @@ func (p *ports) failed(f failure) {
 	if note, ok := p.trouble.Allow(f.port); ok {
 		glog.Errorf("port %d, for load balancers (healthCheckNodePort): %v; opening it again in %v%s", f.port, f.err, retry, note)
 	}
+	p.setUnopened(func(errs map[uint16]error) { errs[f.port] = f.err })
 	f.server.Close() // its clients, too
 	delete(p.open, f.port)
 	now := time.Now()

@@ -201,25 +201,25 @@ func logged(t *testing.T) (lines func() []string) {
 func TestOfTooManyPortsTheLowestAreOpenedAndStay(t *testing.T) {
 	lines := logged(t)
 	inMemory(t, func(t *testing.T, s *Server, m *memory) {
-		s.OnUpdate(numbered(5001, 5000+maxPorts+200, asking))
+		s.OnUpdate(numbered(5001, 5000+MaxPorts+200, asking))
 		lowest := func(what string, first int) {
 			t.Helper()
 			open, wrong := m.open(), 0
-			for port := first; port < first+maxPorts; port++ {
+			for port := first; port < first+MaxPorts; port++ {
 				if m.ask(address(port)) != http.StatusOK {
 					wrong++
 				}
 			}
-			if len(open) != maxPorts || wrong > 0 {
-				t.Errorf("%s, %d ports are open, and %d of the %d lowest do not answer 200", what, len(open), wrong, maxPorts)
+			if len(open) != MaxPorts || wrong > 0 {
+				t.Errorf("%s, %d ports are open, and %d of the %d lowest do not answer 200", what, len(open), wrong, MaxPorts)
 			}
 		}
 		lowest("at first", 5001)
-		s.OnUpdate(numbered(5000+maxPorts+201, 5000+maxPorts+201, asking))
+		s.OnUpdate(numbered(5000+MaxPorts+201, 5000+MaxPorts+201, asking))
 		lowest("with one more", 5001)
 		s.OnUpdate(numbered(5001, 5100, func(uint16) *registry.Service { return nil }))
 		lowest("without 100 services", 5101)
-		for port := 5001; port <= 5100+maxPorts; port++ {
+		for port := 5001; port <= 5100+MaxPorts; port++ {
 			if n := m.tries(address(port)); n != 1 {
 				t.Fatalf("port %d was opened %d times; want once", port, n)
 			}

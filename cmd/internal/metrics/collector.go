@@ -49,6 +49,7 @@ type Node struct {
 	Overrides       func() int
 	RoutesMissing   func() int    // ranges; nil where the node has none of addresses
 	RoutesRestored  func() uint64 // nil as well
+	HealthNotOpen   func() int    // services whose healthCheckNodePort is not open for them
 	Log             interface {   // the connection log; nil if there is none
 		Written() uint64
 		Dropped() uint64
@@ -118,6 +119,8 @@ var (
 	inKernel  = gauge("kernel_ports", "Open ports with -kernel=auto, by why the kernel does not carry them; carried: it does.", "reason")
 	limitUsed = gauge("limit_used", "Used part of a limit.", "limit")
 	limitMax  = gauge("limit_max", "The limit.", "limit")
+
+	healthNotOpen = gauge("health_ports_not_open", "Services whose healthCheckNodePort is not open for them: another service has it, it cannot be opened, or services ask for too many.")
 
 	overrides = gauge("overrides", "Endpoints that operators have drained, disabled or given a weight at this node, and 1 more if the node is drained.")
 	unrouted  = gauge("service_routes_missing", "Ranges of -service_cidr that this node has no route for, or cannot tell: services at their addresses get no clients.")
@@ -263,6 +266,7 @@ func (c collector) collectPorts(out sink) {
 		out.tell(refused, float64(n.Refused), name)
 		out.tell(waiting, float64(n.Waiting), name)
 	}
+	out.tell(healthNotOpen, float64(c.node.HealthNotOpen()))
 	if s := c.node.Proxier.KernelStatus(); s != nil {
 		for reason, n := range s.Ports {
 			out.tell(inKernel, float64(n), kernel.Reason(reason).String())

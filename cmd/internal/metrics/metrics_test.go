@@ -93,6 +93,7 @@ func (s *site) watchChosen(choice Choice) *Metrics {
 		ElectedBy:       func(registry.Name) string { return "/lock" },
 		RoutesMissing:   func() int { return 1 },
 		RoutesRestored:  func() uint64 { return 12 },
+		HealthNotOpen:   func() int { return 6 },
 		Overrides:       func() int { return 2 },
 		Endpoints:       func() []rotation.EndpointStatus { return s.endpoints },
 		EndpointsOf: func(name registry.Name) (of []rotation.EndpointStatus) {
@@ -271,6 +272,7 @@ func TestWhatIsToldIsWhatHappened(t *testing.T) {
 		`kubeproxy_ports_not_open{protocol="udp"} 1`,
 		`kubeproxy_ports_not_open{protocol="tcp"} 0`,
 		`kubeproxy_ports_refused{protocol="tcp"} 1`,
+		`kubeproxy_health_ports_not_open 6`,
 		`kubeproxy_claims_waiting{protocol="tcp"} 2`,
 		`kubeproxy_limit_max{limit="descriptors"} 1000`,
 		`kubeproxy_accept_pauses_total 9`,

@@ -11,6 +11,7 @@ import (
 
 	"github.com/golang/glog"
 
+	"kubeproxy/cmd/internal/localhealth"
 	"kubeproxy/config"
 	"kubeproxy/config/statefile"
 	"kubeproxy/proxy"
@@ -34,6 +35,7 @@ type health struct {
 	balancer *balance.LoadBalancerRR   // knows the endpoints of the ports
 	counts   func() [2]proxy.PortCount // of them, by protocol
 	stalled  func() error              // an event loop that stands still, nil for none
+	local    *localhealth.Server       // tells load balancers; it asks whether the node is ready
 	stale    func() bool               // what is served is from the state file
 	saved    atomic.Pointer[time.Time] // when that was last known to be what the sources held; nil until it is read
 }

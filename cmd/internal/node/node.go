@@ -185,6 +185,7 @@ func Run(ctx context.Context, o Options) error {
 		stalled:  proxier.Stalled,
 		stale:    mux.Stale,
 	}
+	h.local = localhealth.New(o.Proxy.BindAddress, func() bool { _, err := h.ready(); return err == nil }, func(name registry.Name) int { return balancer.OnNode(proxier.Service(name)) })
 	numbers.Watch(o.measured(h, proxier, balancer, line))
 	page := statuspage.New(o.shown(h, proxier, balancer, endings, changes))
 	defer page.Close()
@@ -266,10 +267,9 @@ func Run(ctx context.Context, o Options) error {
 		})
 	}
 	if o.Proxy.Node.Name != "" {
-		local := localhealth.New(o.Proxy.BindAddress, func() bool { _, err := h.ready(); return err == nil }, func(name registry.Name) int { return balancer.OnNode(proxier.Service(name)) })
-		broadcaster.Add(local)
+		broadcaster.Add(h.local)
 		g.Go(func() error {
-			local.Run(ctx)
+			h.local.Run(ctx)
 			return nil
 		})
 	}
@@ -485,6 +485,7 @@ func (o *Options) shown(h *health, proxier *proxy.Proxier, balancer *balance.Loa
 
 		UpgradeFailure: o.UpgradeFailure,
 		RoutesMissing:  o.Routes.Problem,
+		HealthPorts:    h.local.Problems,
 		ActionPath:     actionPath,
 	}
 }
@@ -522,6 +523,7 @@ func (o *Options) measured(h *health, proxier *proxy.Proxier, balancer *balance.
 		UpgradeFailure:  o.UpgradeFailure,
 		ElectedBy:       func(name registry.Name) string { return elections.KeyOf(proxier.Service(name)) },
 		Overrides:       func() int { return len(balancer.Overrides()) },
+		HealthNotOpen:   func() int { return len(h.local.Problems()) },
 	}
 	if len(o.Proxy.ServiceRanges) > 0 {
 		n.RoutesMissing, n.RoutesRestored = o.Routes.Missing, o.Routes.Restored

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"kubeproxy/cmd/internal/history"
+	"kubeproxy/cmd/internal/localhealth"
 	"kubeproxy/cmd/internal/statuspage/recent"
 	"kubeproxy/config"
 	"kubeproxy/proxy"
@@ -44,6 +45,7 @@ type site struct {
 	algorithm     registry.Balance
 	upgrade       error // that failed
 	overdue       checks.Overdue
+	healthPorts   []localhealth.Problem
 	kernel        *kernel.Status
 	endings       recent.Endings
 	changes       history.History
@@ -189,6 +191,7 @@ func (s *site) page(t testing.TB) *Page {
 		Stopping: func() bool { return s.stopping },
 
 		RoutesMissing: func() error { return s.routesMissing },
+		HealthPorts:   func() []localhealth.Problem { return s.healthPorts },
 		Live:          func() error { return s.live },
 		Age:           func() time.Duration { return time.Hour },
 		MaxAge:        s.maxAge,

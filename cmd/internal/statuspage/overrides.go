@@ -5,20 +5,13 @@ import (
 	"time"
 
 	"kubeproxy/cmd/internal/statuspage/format"
-	"kubeproxy/proxy/balance"
 	"kubeproxy/registry"
 )
-
-// overrideText says what an operator has done, who it was, and until when.
-func overrideText(o *balance.Override, now time.Time) string {
-	done := map[balance.Word]string{balance.Drain: "drained", balance.Disable: "disabled", balance.Weigh: fmt.Sprintf("given weight %d", o.Weight)}[o.Word]
-	return fmt.Sprintf("%s by an operator (%s) at %s, until %s", done, balance.Who(o.UID), format.Clock(o.Began, now), format.Clock(o.Until, now))
-}
 
 // overridden is a row of an endpoint with what an operator has done, if that is something.
 func (p *Page) overridden(row endpointRow, service registry.Name, addr registry.Addr, now time.Time) endpointRow {
 	if o, ok := p.node.Balancer.OverrideOf(service, addr); ok {
-		row.State = overrideText(&o, now)
+		row.State = format.Override(&o, now)
 	}
 	return row
 }
@@ -35,7 +28,7 @@ func (s *snapshot) overridesOf(service registry.Name) (all []string) {
 		if len(all) == maxOverrides {
 			return append(all, "and more")
 		}
-		all = append(all, fmt.Sprintf("%s of %s was %s.", registry.Label(o.Addr.String()), o.Service.Label(), overrideText(&o, s.at)))
+		all = append(all, fmt.Sprintf("%s of %s was %s.", registry.Label(o.Addr.String()), o.Service.Label(), format.Override(&o, s.at)))
 	}
 	return all
 }

@@ -108,7 +108,7 @@ func (p *Page) takeLocked(now time.Time) *snapshot {
 	read := make(map[tally]recent.Counts, p.traffic.Len())
 	p.refusals.Read(now, func(yield func(traffic.Totals) bool) { // which reads all: the totals are copied once for both
 		for t := range p.node.Proxier.EachTotals() {
-			if read[tally{t.Service, t.Protocol}] = countsOf(&t); !yield(t) {
+			if read[tally{t.Service, t.Protocol}] = recent.CountsOf(&t); !yield(t) {
 				return
 			}
 		}

@@ -71,7 +71,7 @@ func (p *Page) problems(s *snapshot) (all, listed []problem) {
 	listed = slices.Clone(all)
 	for _, kind := range [][]problem{
 		s.drainedNode(),
-		p.failedUpgrade(s), p.sourcesAway(s), s.losses(), s.conditions(), s.unheldKeys(), s.electedNobody(), s.unservedServices(), s.refusals(), s.closedPorts(), s.conflicts(), p.rejections(s), s.unusableKeys(), s.silentEndpoints(), p.overdueChecks(), p.unusedKernel(), s.nearLimits(),
+		p.failedUpgrade(s), p.sourcesAway(s), s.losses(), s.conditions(), s.unheldKeys(), s.electedNobody(), s.unservedServices(), s.refusals(), s.closedPorts(), s.conflicts(), p.healthPorts(), p.rejections(s), s.unusableKeys(), s.silentEndpoints(), p.overdueChecks(), p.unusedKernel(), s.nearLimits(),
 		s.oddRecords(),
 	} {
 		worstFirst(kind)
@@ -94,7 +94,7 @@ func (s *snapshot) drainedNode() []problem {
 		return nil
 	}
 	return []problem{{Severity: watchIt, Text: fmt.Sprintf("The node was %s: it is not ready, and serves the clients that come. kube-proxy drain-node -undo ends that.",
-		overrideText(&s.overrides[0], s.at))}}
+		format.Override(&s.overrides[0], s.at))}}
 }
 
 // giveWeight says what to do about a service whose endpoints have weight 0. The word of an operator wins over a weight in the record.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"kubeproxy/cmd/internal/history"
+	"kubeproxy/cmd/internal/localhealth"
 	"kubeproxy/cmd/internal/statuspage/advice"
 	"kubeproxy/cmd/internal/statuspage/recent"
 	"kubeproxy/config"
@@ -54,6 +55,7 @@ type Node struct {
 
 	UpgradeFailure func() (time.Time, error) // when the last upgrade failed, and why; nil, as a function or as an error: it has not
 	RoutesMissing  func() error              // why the node does not answer for a range of addresses of services; nil: it does
+	HealthPorts    func() []localhealth.Problem
 }
 
 // A snapshot is a node at one moment. It is not edited.
@@ -102,11 +104,6 @@ type port struct {
 type source struct {
 	Name string
 	config.Status
-}
-
-// countsOf picks what rates are made of.
-func countsOf(t *traffic.Totals) recent.Counts {
-	return recent.Counts{Active: t.Active, Begun: t.Begun, Sent: t.Sent, Received: t.Received}
 }
 
 // unserved are the reasons of clients for whom a service has no endpoint.

@@ -1,8 +1,6 @@
 package statuspage
 
 import (
-	"bytes"
-	"encoding/json"
 	"hash/maphash"
 	"maps"
 	"net/http"
@@ -42,7 +40,7 @@ func (p *Page) events(w http.ResponseWriter, r *http.Request) {
 			glog.Errorf("status page: %v", err)
 			return
 		}
-		event, err := encode(changed)
+		event, err := files.Event(changed)
 		if err != nil {
 			glog.Errorf("status page: %v", err)
 			return
@@ -60,19 +58,6 @@ func (p *Page) events(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-}
-
-// encode writes an event.
-func encode(changed map[string]string) ([]byte, error) {
-	var b bytes.Buffer
-	b.WriteString("data: ")
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false) // it is HTML, and no part of a page
-	if err := enc.Encode(changed); err != nil {
-		return nil, err
-	}
-	b.WriteString("\n")
-	return b.Bytes(), nil
 }
 
 // A seen is what a viewer has, by hashes.

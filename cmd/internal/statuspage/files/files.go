@@ -1,8 +1,10 @@
-// Package files has the templates of the status page, what its pages load, and the headers of all of its answers.
+// Package files has the templates of the status page, what its pages load, and the form of its answers.
 package files
 
 import (
+	"bytes"
 	"embed"
+	"encoding/json"
 	"net/http"
 	"strconv"
 )
@@ -41,4 +43,17 @@ func Handler(name, contentType string) http.Handler {
 		w.Header().Set("Content-Length", strconv.Itoa(len(content)))
 		_, _ = w.Write(content) // who does not want it need not take it
 	})
+}
+
+// Event writes a server-sent event.
+func Event(changed map[string]string) ([]byte, error) {
+	var b bytes.Buffer
+	b.WriteString("data: ")
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false) // it is HTML, and no part of a page
+	if err := enc.Encode(changed); err != nil {
+		return nil, err
+	}
+	b.WriteString("\n")
+	return b.Bytes(), nil
 }

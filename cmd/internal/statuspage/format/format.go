@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"kubeproxy/proxy/balance"
 	"kubeproxy/registry"
 )
 
@@ -105,4 +106,10 @@ func Listener(id registry.ListenerID) string {
 		return fmt.Sprintf("%s/%s", netip.AddrPortFrom(id.Addr, id.Number), id.Protocol)
 	}
 	return fmt.Sprintf("%d/%s", id.Number, id.Protocol)
+}
+
+// Override says what an operator has done, who it was, and until when.
+func Override(o *balance.Override, now time.Time) string {
+	done := map[balance.Word]string{balance.Drain: "drained", balance.Disable: "disabled", balance.Weigh: fmt.Sprintf("given weight %d", o.Weight)}[o.Word]
+	return fmt.Sprintf("%s by an operator (%s) at %s, until %s", done, balance.Who(o.UID), Clock(o.Began, now), Clock(o.Until, now))
 }

@@ -1,12 +1,19 @@
 package recent
 
-import "time"
+import (
+	"time"
+
+	"kubeproxy/proxy/traffic"
+)
 
 // Counts are counters of one thing at one moment.
 type Counts struct {
 	Active                int64  // connections and sessions now
 	Begun, Sent, Received uint64 // those that have begun; bytes to endpoints, and to clients
 }
+
+// CountsOf picks the counts of totals.
+func CountsOf(t *traffic.Totals) Counts { return Counts{t.Active, t.Begun, t.Sent, t.Received} }
 
 // Plus adds counts.
 func (c Counts) Plus(d Counts) Counts {
