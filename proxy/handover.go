@@ -108,6 +108,7 @@ func (p *Proxier) Thaw() {
 	p.stage = serves
 	p.settled.Broadcast()
 	p.wakeRetries()
+	p.wakeKeeper()
 }
 
 // Release ends a take-over that succeeded: what the successor has is closed here, and its peers do not notice. Run still has to be

@@ -37,6 +37,11 @@ func (p *Proxier) tellKeeperLocked(id registry.ListenerID, closed bool) {
 		return
 	}
 	p.addUntoldLocked(id, closed)
+	p.wakeKeeper()
+}
+
+// wakeKeeper has the keeper told what it does not know.
+func (p *Proxier) wakeKeeper() {
 	select {
 	case p.keeperWake <- struct{}{}:
 	default:
@@ -104,8 +109,11 @@ func (p *Proxier) keep(ctx context.Context) {
 func (p *Proxier) tellKeeper() error {
 	for {
 		id, closed, fd, ok := p.nextUntold()
-		if !ok {
+		switch {
+		case !ok && p.tellsKeeper():
 			return p.cfg.Keeper.Flush()
+		case !ok:
+			return nil
 		}
 		kept := true
 		var err error
@@ -127,6 +135,13 @@ func (p *Proxier) tellKeeper() error {
 			return err
 		}
 	}
+}
+
+// tellsKeeper reports whether this process tells the keeper: while a successor takes over, that may be telling it already.
+func (p *Proxier) tellsKeeper() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.stage == serves
 }
 
 // retryUnkept has the keeper told of one more port: it may have room for one.
@@ -156,6 +171,9 @@ func (p *Proxier) noteUnkept(id registry.ListenerID, closed bool, err error) {
 func (p *Proxier) nextUntold() (id registry.ListenerID, closed bool, fd int, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.stage != serves {
+		return id, false, -1, false
+	}
 	for id, closed = range p.untold {
 		delete(p.untold, id)
 		fd = -1

@@ -96,6 +96,13 @@ func keptPort(i int) registry.ListenerID {
 	return registry.ListenerID{Protocol: registry.TCP, Number: uint16(20000 + i)}
 }
 
+// offer begins a take-over.
+func offer(p *Proxier) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.stage = offers
+}
+
 // opens and closes say that a service claims a port now, and that it does no more.
 func opens(p *Proxier, i int)  { apply(p, service(fmt.Sprint("s", i), 1, keptPort(i))) }
 func closes(p *Proxier, i int) { apply(p, service(fmt.Sprint("s", i), 1)) }
@@ -202,15 +209,21 @@ func TestASuccessorTellsTheKeeper(t *testing.T) {
 
 	p, k, _ = newKeptProxier(t, 0)
 	opens(p, 0)
-	p.stage = offers
-	k.keeps = p.Release
+	release := func() {
+		offer(p)
+		p.Release()
+	}
+	k.keeps = release
 	k.wantKept(t, p)
 	wantUnkept(t, p, 0)
 
 	p, k, _ = newKeptProxier(t, 0)
 	opens(p, 0)
-	p.stage = offers
-	k.keeps, k.fails = p.Release, func() bool { return true }
+	release = func() {
+		offer(p)
+		p.Release()
+	}
+	k.keeps, k.fails = release, func() bool { return true }
 	if err := p.tellKeeper(); err == nil {
 		t.Error("no error is returned")
 	}
@@ -221,10 +234,15 @@ func TestASuccessorTellsTheKeeper(t *testing.T) {
 func TestWhatTheKeeperDidNotHearDuringATakeoverThatFailsIsSaidAgain(t *testing.T) {
 	p, k, _ := newKeptProxier(t, 1)
 	opens(p, 0)
-	p.stage = offers
-	k.fails = func() bool { return true }
+	k.fails = func() bool {
+		offer(p)
+		return true
+	}
 	if err := p.tellKeeper(); err == nil {
 		t.Error("no error is returned")
+	}
+	if err := p.tellKeeper(); err != nil {
+		t.Errorf("while a successor takes over the keeper is told something, and does not hear it: %v", err)
 	}
 	p.Thaw()
 	k.fails = nil

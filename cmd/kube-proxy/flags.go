@@ -130,7 +130,7 @@ func (o *options) addFlags(c *commandline.Command) {
 		f.Var(commandline.ZeroOr(0, &p.Checks.SlowStart), "endpoint_check_slow_start", "time in which the share of clients grows of an endpoint that passes its checks again")
 		f.Var(commandline.Positive(&p.DialTimeout), dialFlag, "time for one endpoint to accept a connection, unless the record of its service says otherwise; if not given, at most -dial_total_timeout")
 		f.Var(commandline.Positive(&p.DialTotalTimeout), "dial_total_timeout", "time for all endpoints that are tried for one client")
-		f.Var(commandline.Positive(&p.HalfClosedTimeout), "half_closed_timeout", "silence allowed once one side of a TCP connection has finished")
+		f.Var(commandline.Positive(&p.HalfClosedTimeout), "half_closed_timeout", "silence allowed once one side of a TCP connection has finished or died")
 		f.Var(commandline.ZeroOr(registry.MinIdleTimeout, &p.IdleTimeout), "idle_timeout", "silence after which a TCP connection ends, unless the record of its service says otherwise; 0: none")
 		f.Var(commandline.Positive(&p.UDPTimeout), "udp_timeout", "silence after which a UDP session ends, unless the record of its service says otherwise")
 		f.Var(commandline.Positive(&p.TCPKeepAlive), "tcp_keepalive", "interval between keepalive probes; after three without an answer the connection is dead")

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"kubeproxy/cmd/internal/verbs"
 	"kubeproxy/proxy/proxytest"
@@ -36,6 +37,26 @@ func (s *site) answers(t *testing.T, clients int) map[string]int {
 		c.Conn.Close()
 	}
 	return by
+}
+
+// TestAnOperatorWhoIsEarlyEndsNoOverrideOfBefore: the control socket answers before the first state is there, and its first request writes the file anew.
+func TestAnOperatorWhoIsEarlyEndsNoOverrideOfBefore(t *testing.T) {
+	takeover, state := takeoverPath(t), t.TempDir()
+	if err := os.Chmod(state, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(state, "kube-proxy.overrides")
+	of := fmt.Sprintf(`[{"service":"default/chat","endpoint":"10.0.0.1:80","word":"drain","began":%q,"until":%q}]`, time.Now().Format(time.RFC3339), time.Now().Add(time.Hour).Format(time.RFC3339))
+	if err := os.WriteFile(file, []byte(of), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	start(t, nil, "-etcd_servers=http://127.0.0.1:1", "-bind_address=127.0.0.1", "-takeover="+takeover, "-state_dir="+state)
+	h := hand{t, filepath.Join(filepath.Dir(takeover), controlName)}
+	h.isThere()
+	h.want("drain-node", exitDone, "until ")
+	if text, err := os.ReadFile(file); err != nil || !strings.Contains(string(text), "10.0.0.1:80") || strings.Count(string(text), `"word"`) != 2 {
+		t.Errorf("the file has %s, %v; want both overrides", text, err)
+	}
 }
 
 // TestOverridesSurviveTakeOversAndRestarts: between any two steps, a process is replaced or killed. No client gets to the disabled endpoint.

@@ -172,6 +172,9 @@ func (l *Listener) greet(ctx context.Context, c *conn) (wanted bool, can feature
 		return false, 0, err
 	}
 	f, err := c.receive()
+	if gone(err) {
+		return false, 0, nil // it has asked for nothing
+	}
 	if err != nil {
 		return false, 0, fmt.Errorf("awaiting hello: %w", err)
 	}
@@ -181,7 +184,10 @@ func (l *Listener) greet(ctx context.Context, c *conn) (wanted bool, can feature
 		if l.Lacks != nil {
 			lacks = l.Lacks()
 		}
-		return false, 0, c.send(framePong, []byte(strings.Join(lacks, "\n")))
+		if err := c.send(framePong, []byte(strings.Join(lacks, "\n"))); !gone(err) { // else it does not want to know any more
+			return false, 0, err
+		}
+		return false, 0, nil
 	case frameHello:
 		can, err := parseHello(f.payload)
 		return true, can & allFeatures, err

@@ -2,6 +2,7 @@ package takeover
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -648,4 +650,39 @@ func drained(c *conn) (err error) {
 		err = errors.Join(err, e)
 	}
 	return err
+}
+
+// TestAPingThatIsGivenUpIsNoFailure: a process that waits asks each second, and takes over in the midst of it.
+func TestAPingThatIsGivenUpIsNoFailure(t *testing.T) {
+	path := place(t)
+	l, err := Listen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var failures atomic.Uint64
+	l.Failures = &failures
+	ctx, cancel := context.WithCancel(t.Context())
+	over := make(chan bool)
+	go func() { over <- l.Run(ctx, newRunning(nil, nil), func() []Item { return nil }) }()
+	for i := range 20 {
+		c, err := dial(t.Context(), path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i%2 == 0 {
+			if err := c.send(framePing, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c.Close()
+	}
+	if err := Waits(t.Context(), path); err != nil {
+		t.Errorf("after that: %v", err)
+	}
+	if n := failures.Load(); n != 0 {
+		t.Errorf("%d take-overs have failed", n)
+	}
+	cancel()
+	<-over
+	l.Close()
 }

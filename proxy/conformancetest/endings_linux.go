@@ -122,11 +122,13 @@ func (s suite) TestAResetDoesNotWaitForAReaderThatDoesNotRead(t *testing.T) {
 func (s suite) TestASideThatDiesBehindAnotherThatTakesNothingEndsTheConnection(t *testing.T) {
 	for _, endpointDies := range []bool{false, true} {
 		cfg := s.config()
-		cfg.TCPKeepAlive, cfg.HalfClosedTimeout = 200*time.Millisecond, 200*time.Millisecond
+		cfg.TCPKeepAlive, cfg.HalfClosedTimeout, cfg.IdleTimeout = 200*time.Millisecond, 200*time.Millisecond, time.Hour
 		n, ended := newNode(t, cfg), make(chan struct{})
 		flood := func(conn *net.TCPConn) {
-			conn.SetWriteDeadline(time.Now().Add(time.Second)) // by then all buffers are full
-			conn.Write(make([]byte, 64<<20))
+			for err := error(nil); err == nil; { // until all buffers are full
+				conn.SetWriteDeadline(time.Now().Add(time.Second))
+				_, err = conn.Write(make([]byte, 64<<10))
+			}
 			proxytest.Reset(conn)
 		}
 		at := tcpThrough(t, n, served(t, func(conn *net.TCPConn) {

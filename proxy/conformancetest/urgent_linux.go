@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"io"
 	"net"
+	"sync"
 	"testing"
 	"time"
 
@@ -95,13 +96,16 @@ func (s suite) TestUrgentDataAtTheEndOfBulkArrives(t *testing.T) {
 			io.CopyN(io.Discard, conn, int64(more+1))
 			conn.Write([]byte("all"))
 		}))
+		release := sync.OnceFunc(func() { close(sent) })
+		t.Cleanup(release)
 		client := proxytest.Dial(t, at)
 		client.SetWriteBuffer(4 << 20)
+		client.SetWriteDeadline(time.Now().Add(proxytest.Patience))
 		if _, err := client.Write(make([]byte, bulk+more)); err != nil {
 			t.Fatal(err)
 		}
 		sayUrgently(t, client, []byte{255})
-		close(sent)
+		release()
 		hears(t, client, "all")
 	}
 }

@@ -31,7 +31,7 @@ type Config struct {
 
 	DialTimeout       time.Duration // for one attempt to reach one endpoint; default: at most DialTotalTimeout
 	DialTotalTimeout  time.Duration // for all attempts on behalf of one client
-	HalfClosedTimeout time.Duration // silence allowed once one side of a connection has finished
+	HalfClosedTimeout time.Duration // silence allowed once one side of a connection has finished or died
 	IdleTimeout       time.Duration // silence after which a TCP connection ends; 0: none
 	UDPTimeout        time.Duration // silence after which a UDP session ends
 	TCPKeepAlive      time.Duration // between keepalive probes; after three without an answer the connection is dead

@@ -114,7 +114,7 @@ func (r *relay) read(dst, src *side, buf []byte) (int, error) {
 			return 0, tcp.ErrVanished
 		}
 		if r.pumping.Load() == 2 && sockopt.Inspect(dst.conn).Dead {
-			r.diedBehind(dst)
+			r.died(dst)
 		}
 		src.conn.SetReadDeadline(time.Now().Add(tcp.LookAfter(r.cfg.TCPKeepAlive)))
 	}

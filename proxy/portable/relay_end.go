@@ -44,12 +44,15 @@ func (r *relay) ended(dst, src *side, err error) {
 	}
 }
 
-// diedBehind handles a side that was reset, or has vanished, while its pump waits for the other side to take what it said before. It lets the relay end
-// when, from now on, there is silence.
-func (r *relay) diedBehind(s *side) {
+// died handles a side that is dead while its pump waits for the other side to take what it said before: see [tcp.Teardown.Died]. It has to be called every
+// now and then.
+func (r *relay) died(s *side) {
 	if s.which == tcp.BackendSide {
 		r.endpointEnded.Do(r.account.EndpointEnded)
 	}
+	r.mu.Lock()
+	r.end.Died()
+	r.mu.Unlock()
 	if r.isSilent() {
 		r.close()
 	}
@@ -157,7 +160,7 @@ func (r *relay) isIdle(timeout time.Duration) bool {
 	delivered := r.delivered()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.end.IsIdle(monotonic.Now(), delivered, timeout)
+	return !r.end.HasDied() && r.end.IsIdle(monotonic.Now(), delivered, timeout)
 }
 
 // delivered grows with each byte that is written, or acknowledged.

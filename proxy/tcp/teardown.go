@@ -13,7 +13,7 @@ import (
 // or takes no more, and which reason that is. It opens and waits for nothing: the engine says what its reads and writes find,
 // and does as the verdict says. The zero value is a connection on which both sides talk. It is not safe for concurrent use.
 //
-// While both sides talk, nothing limits how long they are silent. A direction ends when its source
+// While both sides live and talk, nothing limits how long they are silent. A direction ends when its source
 // does, or when its destination no longer takes anything. The last column is the reason that this is
 // for the connection to have ended, with the side that it names:
 //
@@ -30,6 +30,8 @@ import (
 //	                               sending is thrown away. A client is given time to
 //	                               finish; a backend is stopped by a reset as soon as
 //	                               it has all of the request
+//	              takes nothing    the end is not read yet, for it is behind what dst   (see Died)
+//	                               is to take first: the silence is limited
 //	              gone: RST        writing fails by ECONNRESET: to the other direction  dst reset
 //	              without FIN      this is a source that ended by RST, and is dealt
 //	                               with there; what src goes on sending is thrown away
@@ -48,6 +50,7 @@ import (
 type Teardown struct {
 	sides  [2]sideState
 	reason uint8 // so far, plus 1; 0 while nothing has ended
+	died   bool  // a side has, before its end was read: see Died
 
 	delivered uint64        // when IsSilent or IsIdle was last asked: so much had arrived, on both sides
 	until     time.Duration // and when the silence since then has lasted for too long; 0 before that
@@ -160,6 +163,19 @@ func (t *Teardown) Broke(side Side, err error) {
 	t.sides[side].broken = true
 	t.Because(ends[side].of(err))
 }
+
+// Died notes that the kernel has no connection with a side any more, whose end is not read yet: it is behind what the other side does not take. The side was
+// reset or has vanished, or it finished so long ago that its kernel has forgotten it. From now on the silence is limited. Who takes what there
+// is hears the end.
+func (t *Teardown) Died() {
+	if !t.died {
+		t.begin()
+		t.died = true
+	}
+}
+
+// HasDied reports whether a side has died before its end was read.
+func (t *Teardown) HasDied() bool { return t.died }
 
 // HasFinished reports whether nothing more is to be read from a side.
 func (t *Teardown) HasFinished(side Side) bool { return t.sides[side].hasFinished() }

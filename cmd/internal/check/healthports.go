@@ -40,7 +40,7 @@ func (x *examination) shareOutHealthPorts() {
 			if l := listeners[port]; l.count > 0 {
 				say("also " + l.String() + ": a node opens only one of the two")
 			}
-			if slices.Contains(x.Operators, port) {
+			if x.Bind.IsUnspecified() && slices.Contains(x.Operators, port) { // else they may have it at another address
 				say("one of the operators' ports: a node does not open it")
 			}
 		}

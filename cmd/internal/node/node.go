@@ -153,8 +153,10 @@ func Run(ctx context.Context, o Options) error {
 		alone:    make(chan struct{}),
 	}
 	if o.HasPredecessor {
-		line.unwatch = background(ctx, func(ctx context.Context) { o.watch(ctx, line.alone) })
+		line.unwatch = background(ctx, func(ctx context.Context) { o.watch(ctx, line) })
 		defer line.unwatch()
+	} else {
+		words.load()
 	}
 
 	defer o.answerFor(ctx, line)()
@@ -324,7 +326,7 @@ func (o *Options) speaks(ctx context.Context, line *succession) bool {
 
 // watch asks each second, until ctx ends, whether the predecessor still waits for this process. Once it does not, watch closes alone: without that,
 // nobody would answer operators for as long as the sources of this process cannot be read.
-func (o *Options) watch(ctx context.Context, alone chan<- struct{}) {
+func (o *Options) watch(ctx context.Context, line *succession) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for {
@@ -335,7 +337,8 @@ func (o *Options) watch(ctx context.Context, alone chan<- struct{}) {
 		}
 		if errors.Is(takeover.Waits(ctx, o.Takeover), takeover.ErrNobody) {
 			glog.Warningf("-takeover: the predecessor has ended, or drains, and has handed over nothing: this process answers operators, and serves once it has read the first state")
-			close(alone)
+			line.words.load()
+			close(line.alone)
 			return
 		}
 	}

@@ -39,6 +39,8 @@ type keeper struct {
 	balancer *balance.LoadBalancerRR
 	wake     chan struct{} // capacity 1: full when the file may not say what is in force
 
+	loading sync.Once
+
 	saving sync.Mutex // one save at a time; guards the field below
 	given  bool       // to a successor, whose file it is once it serves
 }
@@ -129,11 +131,15 @@ func (k *keeper) text() ([]byte, error) {
 	return json.Marshal(control.NewOverrides(k.balancer.Overrides()))
 }
 
-// load puts those of the file in force, before the first batch. One that cannot be used is left out.
+// load puts those of the file in force, once, before operators are answered and before the first batch: save would replace them. One that cannot be used is
+// left out.
 func (k *keeper) load() {
-	if k.dir == "" {
-		return
+	if k.dir != "" {
+		k.loading.Do(k.loadFile)
 	}
+}
+
+func (k *keeper) loadFile() {
 	info, err := os.Lstat(k.path())
 	switch {
 	case errors.Is(err, fs.ErrNotExist):

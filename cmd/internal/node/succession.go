@@ -101,7 +101,7 @@ func (s *succession) begin(b registry.Batch) error {
 		s.beginAlone(b)
 		return nil
 	}
-	taken, err := takeover.Take(s.ctx, s.path, adopter{s.carrier, s.server, s.words, isClosed(s.alone)}, func() { s.carrier.OnUpdate(b) })
+	taken, err := takeover.Take(s.ctx, s.path, adopter{s.carrier, s.server, s.words, s.unwatch == nil || isClosed(s.alone)}, func() { s.carrier.OnUpdate(b) })
 	switch {
 	case errors.Is(err, takeover.ErrNobody):
 		s.beginAlone(b)

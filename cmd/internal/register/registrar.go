@@ -228,7 +228,7 @@ func (r *Registrar) publish(ctx context.Context) error {
 	if left := r.withdraw(ctx); left != nil {
 		return fmt.Errorf("%w; the record stays until its lease expires, for at most %v: %w", err, r.cfg.TTL, left)
 	}
-	return fmt.Errorf("%w; the record is deleted instead", err)
+	return fmt.Errorf("%w; so it has no record now", err)
 }
 
 // isAsWanted reports whether the record is known to say what it should, and to belong to the lease.

@@ -117,7 +117,6 @@ func hostileNode(t *testing.T, fails bool) (path string) {
 	return path
 }
 
-// TestAllVerbsHaveAHostileAnswer, so that none is left out above.
 // TestAnAnswerThatCannotBeWrittenIsAFailure, of each verb, as text and as JSON.
 func TestAnAnswerThatCannotBeWrittenIsAFailure(t *testing.T) {
 	path := hostileNode(t, false)
@@ -144,6 +143,7 @@ type full struct{}
 
 func (full) Write([]byte) (int, error) { return 0, errFull }
 
+// TestAllVerbsHaveAHostileAnswer, so that none is left out above.
 func TestAllVerbsHaveAHostileAnswer(t *testing.T) {
 	for _, v := range All() {
 		if hostileAnswers[pathOf(v.Word)] == "" {

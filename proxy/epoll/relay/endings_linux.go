@@ -44,7 +44,7 @@ func (r *Relays) lookAt(c *Conn) {
 			return
 		}
 		if d.Dead && !c.end.HasFinished(way.s.which) {
-			r.diedBehind(c, way.s)
+			r.died(c, way.s)
 		}
 		delivered += d.Acked
 	}
@@ -66,12 +66,12 @@ func (r *Relays) vanished(c *Conn, dst, src *side) bool {
 	return false
 }
 
-// diedBehind handles src that was reset, or has vanished, while its end is not read yet, for it comes behind what the other side does not take. A reader
-// that takes some of it hears the rest; for one that takes nothing the silence is limited.
-func (r *Relays) diedBehind(c *Conn, src *side) {
+// died handles src that is dead while its end is not read yet: see [tcp.Teardown.Died].
+func (r *Relays) died(c *Conn, src *side) {
 	if src.which == tcp.BackendSide {
 		c.Account.EndpointEnded()
 	}
+	c.end.Died()
 	r.await(c, finishing)
 }
 
