@@ -131,6 +131,22 @@ func TestASessionTellsTheRotationWhatItFinds(t *testing.T) {
 	})
 }
 
+// waitsFor checks that the session is offered no endpoint, and waits for one for so long.
+func (s *Session) waitsFor(t *testing.T, want time.Duration) {
+	t.Helper()
+	if e, ok := s.Next(monotonic.Now()); ok {
+		t.Fatalf("it is offered %v", e.Addr)
+	}
+	ctx, cancel, ok := s.Awaits()
+	if !ok {
+		t.Fatal("it does not wait")
+	}
+	defer cancel()
+	if until, _ := ctx.Deadline(); time.Until(until) != want {
+		t.Errorf("it waits for %v; want %v", time.Until(until), want)
+	}
+}
+
 // kube-proxy/wait counts from when the session has no endpoint, and not from its begin.
 func TestASessionThatLosesItsEndpointWaitsAsLongAsANewOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -147,17 +163,7 @@ func TestASessionThatLosesItsEndpointWaitsAsLongAsANewOne(t *testing.T) {
 			t.Fatalf("verdict %v; want Move", verdict)
 		}
 		d.depart()
-		if e, ok := d.Next(d.now); ok {
-			t.Fatalf("it is offered %v", e.Addr)
-		}
-		ctx, cancel, ok := d.Awaits()
-		if !ok {
-			t.Fatal("it does not wait")
-		}
-		defer cancel()
-		if until, _ := ctx.Deadline(); time.Until(until) != 10*time.Second {
-			t.Errorf("it waits for %v", time.Until(until))
-		}
+		d.Session.waitsFor(t, 10*time.Second)
 	})
 }
 
@@ -381,17 +387,7 @@ func TestASessionThatLostItsEndpointWaitsOnInASuccessor(t *testing.T) {
 		d.depart()
 		time.Sleep(4 * time.Second)
 		s := d.adopted(t, engine.Place{Claim: f.owner})
-		if e, ok := s.Next(monotonic.Now()); ok {
-			t.Fatalf("it is offered %v", e.Addr)
-		}
-		ctx, cancel, ok := s.Awaits()
-		if !ok {
-			t.Fatal("it does not wait")
-		}
-		defer cancel()
-		if until, _ := ctx.Deadline(); time.Until(until) != 6*time.Second {
-			t.Errorf("it waits for %v; want 6s", time.Until(until))
-		}
+		s.waitsFor(t, 6*time.Second)
 		d.end(traffic.Idle)
 	})
 }

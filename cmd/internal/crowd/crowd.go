@@ -16,7 +16,7 @@ import (
 	"kubeproxy/internal/lograte"
 )
 
-// A Listener is one whose clients are the crowd: those of one listener, of which there is only a limited number at a time. When a new client
+// A Listener is one whose clients are the crowd: those of one listener, or of several, of which there is only a limited number at a time. When a new client
 // finds no room, the source with the most connections loses one: the one that has waited longest without being
 // served. So a source that connects as fast as it can takes the room of its own connections only, and a probe
 // from elsewhere keeps its place. A client whose answer is being made is not closed; if no other can make room,
@@ -25,6 +25,11 @@ import (
 // It is the listener that the server accepts from.
 type Listener struct {
 	net.Listener
+	*crowd
+}
+
+// A crowd is the clients of a listener, or of several.
+type crowd struct {
 	room     int
 	failures lograte.Limiter[struct{}] // lines about clients that cannot be accepted
 
@@ -37,7 +42,7 @@ type Listener struct {
 // A Client is one connection.
 type Client struct {
 	net.Conn
-	crowd  *Listener
+	crowd  *crowd
 	source netip.Prefix
 	busy   bool          // its answer is being made
 	place  *list.Element // nil once it has left
@@ -57,8 +62,11 @@ func sourceOf(conn net.Conn) netip.Prefix {
 
 // New returns a listener that has room for so many clients at a time.
 func New(l net.Listener, room int) *Listener {
-	return &Listener{Listener: l, room: room, clients: list.New(), left: make(chan struct{}, 1)}
+	return &Listener{l, &crowd{room: room, clients: list.New(), left: make(chan struct{}, 1)}}
 }
+
+// Beside returns another listener, whose clients and those of w are one crowd.
+func (w *Listener) Beside(l net.Listener) *Listener { return &Listener{l, w.crowd} }
 
 // acceptAgain is how long after an error the next client is accepted.
 const acceptAgain = 100 * time.Millisecond
@@ -73,7 +81,7 @@ func (w *Listener) Accept() (net.Conn, error) {
 		}
 		if err != nil {
 			if note, ok := w.failures.Allow(struct{}{}); ok {
-				glog.Warningf("a client of operators' pages or of the control socket cannot be accepted: %v%s", err, note)
+				glog.Warningf("an operator or a load balancer cannot be accepted: %v%s", err, note)
 			}
 			time.Sleep(acceptAgain)
 			continue
@@ -86,7 +94,7 @@ func (w *Listener) Accept() (net.Conn, error) {
 }
 
 // Admit adds a client, and closes another one if there is no room. It returns nil if the new client is refused.
-func (w *Listener) Admit(conn net.Conn) *Client {
+func (w *crowd) Admit(conn net.Conn) *Client {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	c := &Client{Conn: conn, crowd: w, source: sourceOf(conn)}
@@ -104,7 +112,7 @@ func (w *Listener) Admit(conn net.Conn) *Client {
 
 // victimLocked returns the client that makes room for one from newcomer; nil if the newcomer's source would then
 // have more connections than any that could lose one.
-func (w *Listener) victimLocked(newcomer netip.Prefix) *Client {
+func (w *crowd) victimLocked(newcomer netip.Prefix) *Client {
 	connections := map[netip.Prefix]int{newcomer: 1}
 	for e := w.clients.Front(); e != nil; e = e.Next() {
 		connections[e.Value.(*Client).source]++
@@ -119,7 +127,7 @@ func (w *Listener) victimLocked(newcomer netip.Prefix) *Client {
 	return victim
 }
 
-func (w *Listener) leaveLocked(c *Client) {
+func (w *crowd) leaveLocked(c *Client) {
 	if c.place != nil {
 		w.clients.Remove(c.place)
 		c.place = nil
@@ -131,7 +139,7 @@ func (w *Listener) leaveLocked(c *Client) {
 }
 
 // Leave waits until all clients have left, or ctx ends.
-func (w *Listener) Leave(ctx context.Context) {
+func (w *crowd) Leave(ctx context.Context) {
 	for {
 		w.mu.Lock()
 		n := w.clients.Len()

@@ -3,11 +3,9 @@
 package localhealth
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
-	"log"
 	"maps"
 	"net"
 	"net/http"
@@ -38,17 +36,17 @@ type Server struct {
 	ready   func() bool                                         // the node serves
 	local   func(registry.Name) int                             // endpoints on the node that new clients of a service can be given
 	listen  func(network, address string) (net.Listener, error) // net.Listen; a test may have another
-	clients *crowd.Listener                                     // of all ports: each admits its own
+	clients *crowd.Listener                                     // of all ports
 	wanted  atomic.Pointer[map[uint16]registry.Name]            // the ports to open; the map is replaced, and never changed
 	changed chan struct{}                                       // capacity 1: wanted was replaced since Run last read it
 	lost    atomic.Pointer[[]Problem]                           // the services that choose gave no port; the list is replaced, and never changed
-	trouble lograte.Limiter[uint16]                             // of lines about ports that cannot be opened, or have failed
+	trouble lograte.Limiter[uint16]                             // of lines about ports that cannot be opened
 	taken   lograte.Limiter[registry.Name]                      // of lines about services whose port another service has
 	beyond  lograte.Limiter[struct{}]                           // of lines about ports that are not opened since there are too many
 	asked   map[registry.Name]uint16                            // what services ask for; OnUpdate's own
 
 	mu       sync.Mutex       // guards the field below
-	unopened map[uint16]error // why wanted ports cannot be opened, or have failed
+	unopened map[uint16]error // why wanted ports cannot be opened
 }
 
 // New returns a server that listens on an address. It says no while the node is not ready, and for a service that has no local endpoints: those
@@ -160,17 +158,15 @@ func (s *Server) setUnopened(edit func(errs map[uint16]error)) {
 
 // Run answers until ctx ends.
 func (s *Server) Run(ctx context.Context) {
-	p := &ports{Server: s, errorLog: log.New(new(lines), "", 0), open: make(map[uint16]*http.Server), missing: make(map[uint16]missing), failures: make(chan failure)}
+	p := &ports{Server: s, open: make(map[uint16]*http.Server), missing: make(map[uint16]missing)}
 	defer p.close()
 	for {
-		p.settle(ctx, *s.wanted.Load())
+		p.settle(*s.wanted.Load())
 		select {
 		case <-ctx.Done():
 			return
 		case <-s.changed:
 		case <-p.again():
-		case f := <-p.failures:
-			p.failed(f)
 		}
 	}
 }
@@ -203,11 +199,9 @@ const (
 // The ports are what Run has of each wanted port: it is open or missing.
 type ports struct {
 	*Server
-	errorLog *log.Logger
-	open     map[uint16]*http.Server
-	missing  map[uint16]missing
-	failures chan failure
-	serving  sync.WaitGroup
+	open    map[uint16]*http.Server
+	missing map[uint16]missing
+	serving sync.WaitGroup
 }
 
 // A missing port could not be opened.
@@ -216,15 +210,8 @@ type missing struct {
 	again time.Time // when to try next
 }
 
-// A failure is that of a listener which accepts no more. Its server has closed it.
-type failure struct {
-	port   uint16
-	server *http.Server
-	err    error
-}
-
 // settle closes the ports that are not wanted, and opens those that are, unless it is too early to try again.
-func (p *ports) settle(ctx context.Context, wanted map[uint16]registry.Name) {
+func (p *ports) settle(wanted map[uint16]registry.Name) {
 	for port, server := range p.open {
 		if _, ok := wanted[port]; !ok {
 			server.Close()
@@ -244,7 +231,7 @@ func (p *ports) settle(ctx context.Context, wanted map[uint16]registry.Name) {
 		} else {
 			delete(p.missing, port)
 			p.setUnopened(func(errs map[uint16]error) { delete(errs, port) })
-			p.open[port] = p.serve(ctx, port, l)
+			p.open[port] = p.serve(port, l)
 		}
 	}
 }
@@ -289,74 +276,18 @@ func (p *ports) again() <-chan time.Time {
 	return time.After(time.Until(next))
 }
 
-// serve answers at an open port, until the server is closed or its listener fails.
-func (p *ports) serve(ctx context.Context, port uint16, l net.Listener) *http.Server {
-	server := &http.Server{Handler: p.answer(port), ReadTimeout: clientMay, WriteTimeout: clientMay, MaxHeaderBytes: 8 << 10, ErrorLog: p.errorLog}
+// serve answers at an open port, until the server is closed.
+func (p *ports) serve(port uint16, l net.Listener) *http.Server {
+	server := &http.Server{Handler: p.answer(port), ReadTimeout: clientMay, WriteTimeout: clientMay, MaxHeaderBytes: 8 << 10}
 	server.SetKeepAlivesEnabled(false)
-	p.serving.Go(func() {
-		err := server.Serve(listener{l, p.clients})
-		if errors.Is(err, http.ErrServerClosed) {
-			return
-		}
-		select {
-		case p.failures <- failure{port, server, err}:
-		case <-ctx.Done():
-		}
-	})
+	p.serving.Go(func() { _ = server.Serve(p.clients.Beside(l)) }) // which fails only when it is closed
 	return server
 }
 
-// failed has a port opened again after a while.
-func (p *ports) failed(f failure) {
-	if p.open[f.port] != f.server {
-		return // it was closed meanwhile
-	}
-	if note, ok := p.trouble.Allow(f.port); ok {
-		glog.Errorf("port %d, for load balancers (healthCheckNodePort): %v; opening it again in %v%s", f.port, f.err, retry, note)
-	}
-	p.setUnopened(func(errs map[uint16]error) { errs[f.port] = f.err })
-	f.server.Close() // its clients, too
-	delete(p.open, f.port)
-	now := time.Now()
-	p.missing[f.port] = missing{since: now, again: now.Add(retry)}
-}
-
-// close closes all ports, and waits until nobody accepts from them.
+// close closes all ports, and waits for their servers to end.
 func (p *ports) close() {
 	for _, server := range p.open {
 		server.Close()
 	}
 	p.serving.Wait()
-}
-
-// A listener is that of one port. Its clients are some of the clients of all ports.
-type listener struct {
-	net.Listener
-	clients *crowd.Listener
-}
-
-// Accept implements [net.Listener]. After an error that is temporary, such as a want of descriptors, package http accepts again. After any other,
-// such as a want of memory, it gives the listener up: see ports.failed.
-func (l listener) Accept() (net.Conn, error) {
-	for {
-		conn, err := l.Listener.Accept()
-		if err != nil {
-			return nil, err
-		}
-		if c := l.clients.Admit(conn); c != nil {
-			return c, nil
-		}
-		conn.Close()
-	}
-}
-
-// Lines are those of package http: that a client cannot be accepted, at up to a thousand ports, or that a handler has panicked.
-type lines struct{ limit lograte.Limiter[struct{}] }
-
-// Write implements [io.Writer].
-func (l *lines) Write(line []byte) (int, error) {
-	if note, ok := l.limit.Allow(struct{}{}); ok {
-		glog.Errorf("ports for load balancers (healthCheckNodePort): %s%s", bytes.TrimSpace(line), note)
-	}
-	return len(line), nil
 }

@@ -109,7 +109,7 @@ func (m *memory) tries(address string) int {
 	return m.attempts[address]
 }
 
-// dial returns the client's end of a new connection; nil if nobody listens.
+// dial returns the client's end of a new connection; nil without a listener.
 func (m *memory) dial(address string) net.Conn {
 	l := m.open()[address]
 	if l == nil {
@@ -304,62 +304,30 @@ func TestAPortThatCannotBeOpenedIsTriedEachSecondAndLogged(t *testing.T) {
 	}
 }
 
-// TestAPortWhoseListenerFailsIsOpenedAgain: net/http gives a listener up at an error that is not temporary.
-func TestAPortWhoseListenerFailsIsOpenedAgain(t *testing.T) {
-	lines := logged(t)
-	inMemory(t, func(t *testing.T, s *Server, m *memory) {
-		var failed atomic.Bool
-		m.accept = func() error {
-			if failed.CompareAndSwap(false, true) {
-				return syscall.ENOMEM
+// TestAClientThatCannotBeAcceptedClosesNoPort, and takes few lines of the log. Package http gives a listener up that lacks memory.
+func TestAClientThatCannotBeAcceptedClosesNoPort(t *testing.T) {
+	for _, want := range []syscall.Errno{syscall.EMFILE, syscall.ENOMEM} {
+		lines := logged(t)
+		inMemory(t, func(t *testing.T, s *Server, m *memory) {
+			began := time.Now()
+			m.accept = func() error {
+				if time.Since(began) < 30*time.Second {
+					return want
+				}
+				return nil
 			}
-			return nil
-		}
-		s.learn(asking(5000))
-		if len(m.open()) > 0 {
-			t.Error("net/http did not give the listener up")
-		}
-		time.Sleep(retry)
-		if got := m.ask(address(5000)); got != http.StatusOK {
-			t.Errorf("%v after the failure the port answers %d; want 200", retry, got)
-		}
-	})
-	if got := lines(); len(got) != 1 || !strings.Contains(got[0], syscall.ENOMEM.Error()) {
-		t.Errorf("the log says %q; want one line about the failure", got)
-	}
-}
-
-// TestAWantOfDescriptorsClosesNoPort, and takes few lines of the log.
-func TestAWantOfDescriptorsClosesNoPort(t *testing.T) {
-	lines := logged(t)
-	inMemory(t, func(t *testing.T, s *Server, m *memory) {
-		began := time.Now()
-		m.accept = func() error {
-			if time.Since(began) < 30*time.Second {
-				return syscall.EMFILE
+			const ports = 20
+			s.OnUpdate(numbered(5001, 5000+ports, asking))
+			time.Sleep(31 * time.Second)
+			for port := 5001; port <= 5000+ports; port++ {
+				if got, n := m.ask(address(port)), m.tries(address(port)); got != http.StatusOK || n != 1 {
+					t.Errorf("after %v port %d answers %d, and was opened %d times; want 200, and once", want, port, got, n)
+				}
 			}
-			return nil
+		})
+		if got := lines(); len(got) != 1 || !strings.Contains(got[0], want.Error()) {
+			t.Errorf("the log says %q; want one line of %v", got, want)
 		}
-		const ports = 20
-		s.OnUpdate(numbered(5001, 5000+ports, asking))
-		time.Sleep(31 * time.Second)
-		for port := 5001; port <= 5000+ports; port++ {
-			if got, n := m.ask(address(port)), m.tries(address(port)); got != http.StatusOK || n != 1 {
-				t.Errorf("port %d answers %d, and was opened %d times; want 200, and once", port, got, n)
-			}
-		}
-	})
-	if got := lines(); len(got) != 1 {
-		t.Errorf("the log says %q; want one line", got)
-	}
-}
-
-func TestAFailureThatComesTooLateClosesNothing(t *testing.T) {
-	successor := new(http.Server)
-	p := &ports{open: map[uint16]*http.Server{5000: successor}}
-	p.failed(failure{5000, new(http.Server), syscall.ENOMEM})
-	if p.open[5000] != successor || len(p.missing) > 0 {
-		t.Error("the failure of an earlier server closed the port")
 	}
 }
 

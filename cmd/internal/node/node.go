@@ -324,8 +324,8 @@ func (o *Options) speaks(ctx context.Context, line *succession) bool {
 	}
 }
 
-// watch asks each second, until ctx ends, whether the predecessor still waits for this process. Once it does not, watch closes alone: without that,
-// nobody would answer operators for as long as the sources of this process cannot be read.
+// watch asks each second, until ctx ends, whether the predecessor still waits for this process. Once it does not, watch closes alone, so that
+// this process answers operators while its sources cannot be read.
 func (o *Options) watch(ctx context.Context, line *succession) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()

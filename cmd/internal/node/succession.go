@@ -63,7 +63,7 @@ type succession struct {
 
 	mu       sync.Mutex         // guards the fields below
 	listener *takeover.Listener // where a successor asks; set before serving is closed, nil if there is none
-	stopped  bool               // run has returned: nobody would accept at a listener
+	stopped  bool               // run has returned, so no listener may be made any more
 
 	begun, over bool // OnUpdate's own
 }
@@ -90,7 +90,7 @@ func (s *succession) OnUpdate(b registry.Batch) {
 // begin applies the first state, and takes over before and after that if there is a predecessor.
 func (s *succession) begin(b registry.Batch) error {
 	if s.unwatch != nil {
-		s.unwatch() // from here on the conversation tells whether there is a predecessor
+		s.unwatch() // the take-over itself finds out whether there is a predecessor
 	}
 	if s.first != nil {
 		if err := s.first(); err != nil {

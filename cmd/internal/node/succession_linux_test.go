@@ -32,7 +32,7 @@ func (s *slowCarrier) OnUpdate(registry.Batch) {
 	<-s.goOn
 }
 
-// TestAProcessThatIsToldToStopWhileItBeginsAwaitsNoSuccessor: nobody would accept one, and it would wait in vain for as long as this process drains.
+// TestAProcessThatIsToldToStopWhileItBeginsAwaitsNoSuccessor: it would accept none, and a successor would wait for as long as this process drains.
 func TestAProcessThatIsToldToStopWhileItBeginsAwaitsNoSuccessor(t *testing.T) {
 	dir, err := os.MkdirTemp("", "t") // t.TempDir's are too long for a socket
 	if err != nil {

@@ -23,9 +23,9 @@ func runInGroup(cmd *exec.Cmd) error {
 	return err
 }
 
-// reap waits for the killed processes of a group whose parents have ended: process 1 of a container is given them, and nobody else would free
-// their process ids. Any other process has no children in the group, and returns at once. A process that the kernel does not let go within a
-// second is left.
+// reap waits for the killed processes of a group whose parents have ended: process 1 of a container is their new parent, and they keep their process
+// ids until it waits for them. Any other process has no children in the group, and returns at once. A process that has not ended within a second
+// is left.
 func reap(group int) {
 	for until := time.Now().Add(time.Second); ; {
 		switch pid, err := syscall.Wait4(-group, nil, syscall.WNOHANG, nil); {
