@@ -184,6 +184,9 @@ func (tr *trial) run(t *testing.T) {
 		case 0:
 			tr.link.Cut()
 		case 1, 2, 3:
+			if tr.random.IntN(2) == 0 {
+				tr.lead(t)
+			}
 			tr.settle(t)
 			tr.look(t)
 		}
@@ -202,6 +205,7 @@ func (tr *trial) run(t *testing.T) {
 			}
 		}
 	}
+	tr.lead(t)
 	tr.settle(t)
 	tr.look(t)
 	leave()
@@ -279,6 +283,13 @@ func (tr *trial) write(t *testing.T) {
 		all = append(all, ops[key])
 	}
 	tr.commit(t, all)
+}
+
+// lead gives the cluster a primary whose keys have no lease: some histories have none for long, and who stays needs one.
+func (tr *trial) lead(t *testing.T) {
+	t.Helper()
+	tr.commit(t, []clientv3.Op{clientv3.OpPut(scope+"leader", "m1"), clientv3.OpPut(scope+"members/m1",
+		fmt.Sprintf(`{"conn_url":"postgres://%s/postgres","api_url":"%s/patroni","state":"running","role":"master","xlog_location":%d}`, tr.address[0], tr.api, tr.position))})
 }
 
 // commit has etcd do this at once. A lease may have ended that one of the ops names: then there is nothing to be done.
@@ -431,9 +442,17 @@ func (tr *trial) visit(t *testing.T, role string) (v visit, talk *proxytest.Talk
 }
 
 // look has those speak who stayed, while nothing changes. Who has a server that serves no more is reset, if that has not happened yet.
+// It waits for one with a server that serves, if any does: how fast clients come decides nothing.
 func (tr *trial) look(t *testing.T) {
 	t.Helper()
 	now := tr.present(t)
+	if len(now.may["replica"]) > 0 { // or of the primary's
+		proxytest.Eventually(t, func() bool {
+			tr.mu.Lock()
+			defer tr.mu.Unlock()
+			return slices.ContainsFunc(tr.guests, func(g guest) bool { return slices.Contains(now.may[g.role], g.server) })
+		}, "a client stays at a server of %v", now.may)
+	}
 	tr.mu.Lock()
 	guests := tr.guests
 	tr.guests = nil
