@@ -177,12 +177,14 @@ func Run(ctx context.Context, o Options, measure func(context.Context, *Site) er
 }
 
 // Rounds has each subject of a table do its work in every round, one after the other in random order, and keeps what
-// came of it. What fails spoils a sample, and not the others. It returns an error when ctx ends.
+// came of it. What fails spoils a sample, and not the others. It returns an error when ctx ends, and then prints what has been measured.
 func (s *Site) Rounds(ctx context.Context, t *Table, rounds int, do func(context.Context, int) (Sample, error)) error {
 	for range rounds {
 		for _, i := range s.Random.Perm(len(t.Subjects)) {
 			sample, err := do(ctx, i)
 			if ctx.Err() != nil {
+				t.Summarise()
+				t.Print(os.Stdout)
 				return context.Cause(ctx)
 			}
 			if err != nil {

@@ -9,8 +9,10 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 
+	"kubeproxy/internal/process"
 	"kubeproxy/scripts/internal/measure"
 )
 
@@ -18,14 +20,18 @@ import (
 type way struct {
 	subject measure.Subject
 	at      string // where clients connect to
+	old     bool   // by the earlier build
 }
 
 var ways = []way{
-	{measure.Subject{Name: "direct"}, fmt.Sprintf("%s:%d", backendAddr, echoPort)},
-	{measure.Subject{Name: "rule", Peer: true}, fmt.Sprintf("%s:%d", nodeToClient, rulePort)},
-	{measure.Subject{Name: "kernel", Ours: true}, fmt.Sprintf("%s:%d", nodeToClient, kernelPort)},
-	{measure.Subject{Name: "userspace"}, fmt.Sprintf("%s:%d", nodeToClient, userspacePort)},
+	{subject: measure.Subject{Name: "direct"}, at: fmt.Sprintf("%s:%d", backendAddr, echoPort)},
+	{subject: measure.Subject{Name: "rule", Peer: true}, at: fmt.Sprintf("%s:%d", nodeToClient, rulePort)},
+	{subject: measure.Subject{Name: "kernel", Ours: true}, at: fmt.Sprintf("%s:%d", nodeToClient, kernelPort)},
+	{subject: measure.Subject{Name: "userspace"}, at: fmt.Sprintf("%s:%d", nodeToClient, userspacePort)},
 }
+
+// asBefore is the kernel for the earlier build.
+var asBefore = way{measure.Subject{Name: "old"}, fmt.Sprintf("%s:%d", nodeToClient, kernelPort), true}
 
 var (
 	rows = []struct{ name, title string }{
@@ -35,12 +41,15 @@ var (
 	}
 	columns = []measure.Metric{measure.Column("rate", "ops/s", 1), measure.Column("p99", "p99 us", 1e6)}
 	bars    = []measure.Bar{{Key: "rate", To: "rule", Is: measure.AtLeast, Bar: 0.95}, {Key: "p99", To: "rule", Is: measure.AtMost, Bar: 1.15}}
+	oldBars = []measure.Bar{{Key: "rate", To: "old", Is: measure.AtLeast, Bar: 0.97}}
 )
 
 type bench struct {
 	*measure.Site
 	opts            options
 	client, backend *machine
+	proxy           *process.Process
+	isOld           bool // proxy is the earlier build
 }
 
 func (b *bench) end() {
@@ -58,8 +67,15 @@ func (b *bench) run(ctx context.Context) error {
 	if err := addRule(ctx); err != nil {
 		return err
 	}
-	if err := b.startProxy(ctx); err != nil {
+	if err := b.writeRecords(); err != nil {
 		return err
+	}
+	if err := b.startProxy(ctx, false); err != nil {
+		return err
+	}
+	ways, bars := ways, bars
+	if b.opts.old != "" {
+		ways, bars = append(slices.Clone(ways), asBefore), slices.Concat(bars, oldBars)
 	}
 	var subjects []measure.Subject
 	for _, w := range ways {
@@ -67,7 +83,16 @@ func (b *bench) run(ctx context.Context) error {
 	}
 	for _, row := range rows {
 		t := measure.NewTable(row.name, row.title, columns, subjects...)
-		if err := b.Rounds(ctx, t, b.opts.Rounds, func(_ context.Context, i int) (measure.Sample, error) { return b.load(row.name, ways[i].at) }); err != nil {
+		if err := b.Rounds(ctx, t, b.opts.Rounds, func(ctx context.Context, i int) (s measure.Sample, err error) {
+			if ways[i].old != b.isOld {
+				b.proxy.Stop()
+				err = b.startProxy(ctx, ways[i].old)
+			}
+			if err == nil {
+				s, err = b.load(row.name, ways[i].at)
+			}
+			return s, err
+		}); err != nil {
 			return err
 		}
 		t.Judge(bars)

@@ -20,6 +20,7 @@ const maxServices = 65535 - firstMany
 type options struct {
 	measure.Options
 	services int
+	old      string
 	window   time.Duration
 	local    bool
 	changes  bool
@@ -31,6 +32,7 @@ func parseOptions(args []string) (options, error) {
 	f.IntVar(&o.services, "services", 0, "so many more `services` in the kernel")
 	f.DurationVar(&o.window, "time", time.Second, "how `long` each way is measured in a round")
 	f.BoolVar(&o.local, "local", false, "the clients are on the node")
+	f.StringVar(&o.old, "old", "", "compare with this earlier build of kube-proxy, a `FILE`: the two run in turn, one at a time")
 	f.BoolVar(&o.changes, "changes", false, "measure changes in etcd instead of traffic: until they are in force, and what they cost")
 	if err := measure.Parse(f, args); err != nil {
 		return o, err
@@ -40,6 +42,8 @@ func parseOptions(args []string) (options, error) {
 		return o, measure.Usage("-rounds=%d: at least 1", o.Rounds)
 	case o.services < 0 || o.services > maxServices:
 		return o, measure.Usage("-services=%d: from 0 to %d", o.services, maxServices)
+	case o.changes && o.old != "":
+		return o, measure.Usage("-old contradicts -changes")
 	case o.window <= 0:
 		return o, measure.Usage("-time=%v: more than 0", o.window)
 	case o.changes && o.services < 1:

@@ -23,21 +23,29 @@ const (
 	checked = `{"haproxy.org/check":"true","haproxy.org/check-interval":"1s","kube-proxy/check-udp":"x"}`
 )
 
-// startProxy starts kube-proxy on the node, and waits until the kernel carries what it is to carry.
-func (b *bench) startProxy(ctx context.Context) error {
-	dir := filepath.Join(b.Dir, "records")
+// writeRecords writes the records of all services.
+func (b *bench) writeRecords() error {
+	dir := b.registry()
 	err := errors.Join(writeService(dir, "inkernel", kernelPort, checked), writeService(dir, "inuserspace", userspacePort, "{}"))
 	for i := range b.opts.services {
 		err = errors.Join(err, writeService(dir, fmt.Sprintf("many-%05d", i), firstMany+i, checked))
 	}
-	if err != nil {
+	return err
+}
+
+func (b *bench) registry() string { return filepath.Join(b.Dir, "records") }
+
+// startProxy starts kube-proxy, or the earlier build of it, on the node, and waits until the kernel carries what it is to carry.
+func (b *bench) startProxy(ctx context.Context, old bool) (err error) {
+	binary := b.opts.Binary
+	if old {
+		binary = b.opts.old
+	}
+	b.isOld = old
+	if b.proxy, err = b.Start("kube-proxy", binary, "-registry_dir="+b.registry(), "-kernel=auto", "-healthz_bind_address=", "-metrics_bind_address="+metricsAddr); err != nil {
 		return err
 	}
-	p, err := b.Start("kube-proxy", b.opts.Binary, "-registry_dir="+dir, "-kernel=auto", "-healthz_bind_address=", "-metrics_bind_address="+metricsAddr)
-	if err != nil {
-		return err
-	}
-	return p.Await(2*time.Minute, func() bool {
+	return b.proxy.Await(2*time.Minute, func() bool {
 		numbers, err := measure.Scrape(ctx, netip.MustParseAddrPort(metricsAddr))
 		return err == nil && numbers.Sum("kubeproxy_kernel_ports", "reason", "carried") >= float64(2*(1+b.opts.services))
 	})
