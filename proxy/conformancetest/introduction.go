@@ -2,12 +2,14 @@ package conformancetest
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/netip"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -309,5 +311,40 @@ func (s suite) TestAStopDoesNotWaitForHeaders(t *testing.T) {
 	}
 	for _, e := range ends {
 		t.Errorf("a stop ended the client after %v because of %s; want it sooner, because of %s", e.Duration, e.Reason, traffic.Shutdown)
+	}
+}
+
+// As TestAResetInTheMiddleOfBulkIsNeverTakenForACleanEnd, for a client that has said nothing but who it is: its header is none of the bytes that an
+// endpoint gets.
+func (s suite) TestAClientThatCameByAProxyAndResetsInTheMiddleOfBulkHasNotFinished(t *testing.T) {
+	const clients = 20
+	ends := make(chan error, clients)
+	n := s.introducing(t, new(ended), nil)
+	addr := tcpThrough(t, n, served(t, func(conn *net.TCPConn) {
+		for range 500 {
+			if _, err := conn.Write(make([]byte, 2<<10)); err != nil {
+				if !errors.Is(err, syscall.EPIPE) { // it has taken the reset; EPIPE comes behind a FIN
+					ends <- err
+					return
+				}
+				break
+			}
+		}
+		ends <- proxytest.Discard(conn)
+	}))
+	for range 10 {
+		for range clients {
+			client := proxytest.Dial(t, addr)
+			go func() {
+				io.WriteString(client, headerOf(stranger))
+				_, _ = io.CopyN(io.Discard, client, 500<<10) // what fails here is seen by the endpoint
+				proxytest.Reset(client)
+			}()
+		}
+		for range clients {
+			if err := proxytest.Receive(t, ends, "the end of a client"); !proxytest.IsReset(err) {
+				t.Fatalf("an endpoint saw %v", err)
+			}
+		}
 	}
 }

@@ -33,6 +33,7 @@ type TCP struct {
 	AwaitsHeader bool           // the client has still to say who it is, by a header that is yet to be read
 	Via, Goal    netip.AddrPort // the proxy that the client came by, and where the client connected to; zero if it came itself
 	TLVs         string         // what that proxy said beside the addresses, as logs have it
+	Introduced   uint16         // bytes of the client's header, once it is read; 0: none, or they were not counted
 
 	EndpointGone, ServiceGone time.Duration // how long ago the endpoint left its service, and the service its port; 0: they are there
 
@@ -101,6 +102,7 @@ func (t *TCP) fields(c *codec) {
 	t.Progress.doubts(c)
 	c.ip(&t.At)
 	c.text(&t.TLVs)
+	c.uint16(&t.Introduced)
 }
 
 func (p *Progress) fields(c *codec) {

@@ -51,7 +51,7 @@ func messages() []Message {
 		&Affinities{Service: web, Protocol: registry.UDP, Clients: []Affinity{{Client: someone.Addr(), Endpoint: byIP, Age: time.Hour, Timeout: 3 * time.Hour}}},
 		&TCP{
 			Service: web, Port: 80, Client: someone, Endpoint: byIP, Age: time.Hour, Dialled: time.Millisecond, Attempts: 2, Progress: progress,
-			Via: linkOnly, Goal: someone, EndpointGone: time.Minute, ServiceGone: time.Hour, Lent: 1<<32 + 1,
+			Via: linkOnly, Goal: someone, TLVs: "alpn=h2", Introduced: 28, EndpointGone: time.Minute, ServiceGone: time.Hour, Lent: 1<<32 + 1,
 		},
 		&Rest{Lent: 1<<32 + 1, Progress: progress},
 		&UDP{

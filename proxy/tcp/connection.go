@@ -35,13 +35,16 @@ type Connection struct {
 	Sent, Received uint64             // bytes to the endpoint, and to the client
 }
 
-// Addresses are those that a connection may have beside its client's, and the endpoints that failed a client that got none. Most have neither.
+// Addresses are those that a connection may have beside its client's, what its PROXY header said, and the endpoints that failed a client that got
+// none. Most have none of them.
 type addresses struct {
 	local netip.AddrPort // of this proxy, towards the endpoint; zero without engine.Config.NoteLocal
 	via   netip.AddrPort // of the proxy that the client came by; zero if it came itself
 	goal  netip.AddrPort // that the client connected to, as that proxy says
 	tlvs  string         // what that proxy says beside the addresses
 	tried string         // the endpoints that a client was not given, and why
+
+	introduced uint16 // bytes of the client's own PROXY header, which do not count as sent
 }
 
 // other returns the other addresses for one to be set.

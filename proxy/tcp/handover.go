@@ -24,7 +24,7 @@ func (c *Connection) Export() handover.TCP {
 		r.Endpoint, r.EndpointGone = c.Endpoint.Addr, c.Endpoint.Lifetime().Ago()
 	}
 	if r.AwaitsHeader = c.awaitsHeader; c.others != nil {
-		r.Via, r.Goal, r.TLVs = c.others.via, c.others.goal, c.others.tlvs
+		r.Via, r.Goal, r.TLVs, r.Introduced = c.others.via, c.others.goal, c.others.tlvs, c.others.introduced
 	}
 	return r
 }
@@ -40,8 +40,8 @@ func Adopt(base *engine.Base, r *handover.TCP, at engine.Place) Connection {
 		base: base, Claim: at.Claim, port: r.Port, client: r.Client, began: monotonic.Now() - r.Age, awaitsHeader: r.AwaitsHeader,
 		dialled: r.Dialled, attempts: uint16(r.Attempts), Endpoint: at.Endpoint,
 	}
-	if r.Via.IsValid() {
-		c.others = &addresses{via: r.Via, goal: r.Goal, tlvs: r.TLVs}
+	if r.Via.IsValid() || r.Introduced > 0 {
+		c.others = &addresses{via: r.Via, goal: r.Goal, tlvs: r.TLVs, introduced: r.Introduced}
 	}
 	if !c.awaitsHeader && base.Cfg.PerClientOf(at.Claim.Terms) > 0 {
 		c.perClient = at.Claim.Tally.Clients.Join(c.client.Addr(), math.MaxInt)

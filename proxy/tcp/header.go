@@ -36,6 +36,7 @@ func (c *Connection) AwaitsHeader() bool { return c.awaitsHeader }
 // returns false if the service does not allow that client, whose account is closed then.
 func (c *Connection) Introduce(h proxyproto.Header, header []byte) bool {
 	c.awaitsHeader = false
+	c.other().introduced = uint16(len(header))
 	if h.Source.IsValid() {
 		if v := glog.V(2); v {
 			v.Infof("%s: %s came by %s", c.Claim.Key, h.Source, c.client)
@@ -53,6 +54,15 @@ func (c *Connection) Introduce(h proxyproto.Header, header []byte) bool {
 		return false
 	}
 	return true
+}
+
+// FromClient is how many bytes the client has sent, its own PROXY header included, once all were written to the endpoint. It is not known of a client
+// that came by another proxy to a predecessor of an earlier release.
+func (c *Connection) FromClient() (n uint64, known bool) {
+	if c.others == nil {
+		return c.Sent, true
+	}
+	return c.Sent + uint64(c.others.introduced), c.others.introduced > 0 || !c.others.via.IsValid()
 }
 
 // RejectHeader ends a client that sent no valid header in time. A client that left before it sent anything is not counted as turned away:

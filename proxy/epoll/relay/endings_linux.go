@@ -98,14 +98,13 @@ func (r *Relays) readEnd(c *Conn, dst, src *side, errno unix.Errno) {
 	}
 }
 
-// hasSentFIN reports whether the kernel has received more from src, all of which was read and written to the other side, than that: a FIN. Of
-// bytes that do not count as said, as a PROXY header of the client, it cannot tell them, and takes them for one.
+// hasSentFIN reports whether the kernel has received more from src, all of which was read and written to the other side, than that: a FIN.
 func hasSentFIN(c *Conn, src *side) bool {
-	said := c.Account.Received
+	said, known := c.Account.Received, true
 	if src == &c.client {
-		said = c.Account.Sent
+		said, known = c.Account.FromClient()
 	}
-	return sockopt.InspectTCP(int(src.fd)).Received > said
+	return known && sockopt.InspectTCP(int(src.fd)).Received > said
 }
 
 // ended does what is to be done when src has ended: by FIN, or by err. All that it said has been written to dst, or is held for it, unless dst
