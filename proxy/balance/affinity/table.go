@@ -56,11 +56,12 @@ type Client[E comparable] struct {
 	table   *Table[E]
 	key     key
 	timeout time.Duration
+	given   E // by the last call of Endpoint
 }
 
 // Client returns the client of an address. Its endpoint is remembered for timeout.
 func (t *Table[E]) Client(of *Clients, addr netip.Addr, timeout time.Duration) *Client[E] {
-	return &Client[E]{t, keyOf(of, addr), timeout}
+	return &Client[E]{table: t, key: keyOf(of, addr), timeout: timeout}
 }
 
 func keyOf(of *Clients, addr netip.Addr) key { return key{of, addr.Unmap().WithZone("")} }
@@ -73,28 +74,39 @@ func (c *Client[E]) Endpoint(again func(E) bool, next func() (E, bool)) (E, bool
 	defer c.table.mu.Unlock()
 	if x := c.table.entries[c.key]; x != nil {
 		if monotonic.Now()-x.since < c.timeout && again(x.endpoint) {
+			c.given = x.endpoint
 			return x.endpoint, true
 		}
 		c.table.removeLocked(x)
 	}
 	e, ok := next()
 	if ok {
-		now := monotonic.Now()
-		c.table.clearUpLocked(c.key.of, now)
-		c.table.insertLocked(&entry[E]{key: c.key, endpoint: e, since: now, timeout: c.timeout})
+		c.given = e
+		c.insertLocked(e)
 	}
 	return e, ok
 }
 
-// Reached notes that the client has begun at e.
+func (c *Client[E]) insertLocked(e E) {
+	now := monotonic.Now()
+	c.table.clearUpLocked(c.key.of, now)
+	c.table.insertLocked(&entry[E]{key: c.key, endpoint: e, since: now, timeout: c.timeout})
+}
+
+// Reached notes that the client has begun at e. That need not be the last endpoint that it was given: one may answer late, when another is being
+// tried already.
 func (c *Client[E]) Reached(e E) {
 	c.table.mu.Lock()
 	defer c.table.mu.Unlock()
 	x := c.table.entries[c.key]
-	if x == nil || x.endpoint != e { // a connection that began beside this one fared otherwise
+	switch {
+	case x == nil:
+		c.insertLocked(e)
+		return
+	case x.endpoint != e && x.endpoint != c.given: // a connection that began beside this one fared otherwise
 		return
 	}
-	x.since, x.timeout = monotonic.Now(), c.timeout
+	x.endpoint, x.since, x.timeout = e, monotonic.Now(), c.timeout
 	c.table.recent.MoveToBack(x.inAll)
 	c.key.of.order.MoveToBack(x.inClients)
 }

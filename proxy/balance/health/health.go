@@ -93,8 +93,8 @@ func (h *Health) IsSettled() bool {
 // Skips reports whether a client that could have the endpoint is to be given another one: while it is ejected
 // and, over TCP, while another client finds out whether it has returned. The first client that gets false after the endpoint was
 // due back is that one: if it is silent still, it costs no other client a quarter of a second. (A UDP client that
-// hears nothing finds out nothing.) While it warms up, a part of the clients skips it.
-func (h *Health) Skips(protocol registry.Protocol) bool {
+// hears nothing finds out nothing.) While it warms up, a part of those clients skips it that have not had it before.
+func (h *Health) Skips(protocol registry.Protocol, hadIt bool) bool {
 	until, aside := h.ejectedUntil.Load(), h.aside.Load()
 	if until == 0 && aside == 0 && !h.failsCheck.Load() && h.warmUntil.Load() == 0 {
 		return false
@@ -105,7 +105,7 @@ func (h *Health) Skips(protocol registry.Protocol) bool {
 		aside = 0
 	}
 	switch {
-	case aside != 0, h.failsCheck.Load(), h.isCold(now):
+	case aside != 0, h.failsCheck.Load(), !hadIt && h.isCold(now):
 		return true
 	case until == 0:
 		return false

@@ -11,7 +11,7 @@ import (
 // passedOver is how many of a hundred clients are given another endpoint.
 func passedOver(h *Health) (n int) {
 	for range 100 {
-		if h.Skips(registry.TCP) {
+		if h.Skips(registry.TCP, false) {
 			n++
 		}
 	}

@@ -10,7 +10,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"kubeproxy/internal/monotonic"
 	"kubeproxy/proxy/balance/affinity"
+	"kubeproxy/proxy/balance/checks"
 	"kubeproxy/proxy/removal"
 	"kubeproxy/registry"
 )
@@ -295,4 +297,44 @@ func rememberedBy(r *Rotation, protocol registry.Protocol) (n int) {
 		n++
 	}
 	return n
+}
+
+func TestAClientKeepsTheEndpointThatItReachedThoughThatAnsweredLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStickyPort(t, 1, 2, 3)
+		first := s.connects(person(1))
+		c := s.choose(person(1))
+		late, _ := c.Next()
+		c.Next() // it is silent, so another is tried
+		c.Reached(late)
+		s.given(person(1), first)
+		c = s.choose(person(1))
+		late, _ = c.Next()
+		spare, _ := c.Next()
+		c.leave(spare) // it was outrun
+		c.Reached(late)
+		s.given(person(1), first)
+	})
+}
+
+func TestWhoHasAnEndpointKeepsItWhileItWarmsUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(-monotonic.Now() + time.Second)
+		s := newStickyPort(t, 1, 2)
+		s.rotation.rules.Checker = checks.New(checks.Settings{SlowStart: time.Minute}, nil, nil)
+		e := s.rotation.Endpoints()[0]
+		e.Checked(registry.TCP, false)
+		e.Checked(registry.TCP, true)
+		time.Sleep(20 * time.Second)
+		warm := 0
+		for i := range 1000 {
+			if s.connects(person(i)) == 1 {
+				warm++
+				s.given(person(i), 1)
+			}
+		}
+		if warm == 0 {
+			t.Error("no client was given the endpoint that warms up")
+		}
+	})
 }

@@ -24,7 +24,7 @@ func TestAPassingCheckStandsForTheClientThatFindsAnEndpointBack(t *testing.T) {
 		}
 		e.Failed(registry.TCP)
 		e.Passed(registry.TCP)
-		if !failing() || !e.skips(registry.TCP) {
+		if !failing() || !e.skips(registry.TCP, false) {
 			t.Error("a check ended the ejection before its time")
 		}
 		time.Sleep(health.FirstEjection)
@@ -33,7 +33,7 @@ func TestAPassingCheckStandsForTheClientThatFindsAnEndpointBack(t *testing.T) {
 			t.Error("a check over another protocol ended the ejection")
 		}
 		e.Passed(registry.TCP)
-		if failing() || e.skips(registry.TCP) {
+		if failing() || e.skips(registry.TCP, false) {
 			t.Error("its time to return has come, a check passed, and it is still said to fail")
 		}
 		e.Failed(registry.TCP) // counts from the beginning

@@ -73,7 +73,7 @@ func (r *Rotation) ChooseAfter(e *Endpoint, protocol registry.Protocol, client n
 // Next returns the endpoint to try now, or false when there is none: the one that the client was given
 // before, if it is to have it again, or the next one in turn.
 func (c *Choice) Next() (*Endpoint, bool) {
-	if e := c.drawn; e != nil && !e.skips(c.protocol) { // most often: the first, and well
+	if e := c.drawn; e != nil && !e.skips(c.protocol, false) { // most often: the first, and well
 		c.drawn, c.offered.last, c.offered.n = nil, e, 1
 		return e, true
 	}
@@ -94,7 +94,7 @@ func (c *Choice) Next() (*Endpoint, bool) {
 // takeAgain offers the endpoint that the client was given before, unless it left or is ejected, or was a stand-in for those that are ready
 // again. Who asks again was not served by it.
 func (c *Choice) takeAgain(e *Endpoint) bool {
-	if e.Gone() || c.offered.has(e) || e.skips(c.protocol) || !c.view.has(c.kind&c.set.tellApart, e) {
+	if e.Gone() || c.offered.has(e) || e.skips(c.protocol, true) || !c.view.has(c.kind&c.set.tellApart, e) {
 		return false
 	}
 	if e.isBackup() && slices.ContainsFunc(c.view.tiers, func(t *tier) bool { return !t.backup && t.hasReady(c.protocol) }) {
@@ -113,7 +113,7 @@ func (c *Choice) nextInTurn() (*Endpoint, bool) {
 			return nil, false
 		}
 	}
-	if c.offered.has(e) || e.skips(c.protocol) {
+	if c.offered.has(e) || e.skips(c.protocol, false) {
 		if e = c.view.another(c); e == nil {
 			return nil, false
 		}

@@ -210,13 +210,13 @@ func (e *Endpoint) isBackup() bool { return e.place()&registry.Backup != 0 }
 // isExcluded reports whether no new client is given the endpoint, however it is: its address is not allowed, or its weight is 0.
 func (e *Endpoint) isExcluded() bool { return e.forbidden || e.weight.Load() == 0 }
 
-// skips reports whether a client that could have the endpoint is to be given another one.
-func (e *Endpoint) skips(protocol registry.Protocol) bool {
+// skips reports whether a client that could have the endpoint is to be given another one. For who had it before it need not warm up.
+func (e *Endpoint) skips(protocol registry.Protocol, hadIt bool) bool {
 	if e.isExcluded() {
 		return true
 	}
 	x := e.known.Load()
-	return x != nil && (e.isFull() || x.health[protocol].Skips(protocol))
+	return x != nil && (e.isFull() || x.health[protocol].Skips(protocol, hadIt))
 }
 
 // Failed notes that the endpoint refused or stayed silent.

@@ -83,7 +83,7 @@ const maxAlongRing = 64
 func (t *tier) along(protocol registry.Protocol, client uint64, offered *offers) *Endpoint {
 	ring := t.hashRing()
 	for i, at := 1, ring.Find(client); i < maxAlongRing; i++ {
-		if e := t.endpoints[ring.At(at+i)]; !offered.has(e) && !e.skips(protocol) {
+		if e := t.endpoints[ring.At(at+i)]; !offered.has(e) && !e.skips(protocol, false) {
 			return e
 		}
 	}
@@ -149,7 +149,7 @@ func (t *tier) nextReady(protocol registry.Protocol, offered *offers) (ready, wa
 		case offered.has(e), e.isExcluded(): // the latter: since the roster was made
 		case e.isFull() && r.leaveOut(at, e):
 			looks-- // no later client considers it
-		case e.skips(protocol):
+		case e.skips(protocol, false):
 			due := e.returns(protocol)
 			if r.index.Set(at, due); due == 0 && warming == nil {
 				warming = e

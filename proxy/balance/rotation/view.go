@@ -238,7 +238,7 @@ func (v *view) another(c *Choice) *Endpoint {
 	c.full = false
 	for i, t := range v.tiers {
 		if i > 0 {
-			if e := t.draw(c.balance, c.protocol, c.client); !c.offered.has(e) && !e.skips(c.protocol) {
+			if e := t.draw(c.balance, c.protocol, c.client); !c.offered.has(e) && !e.skips(c.protocol, false) {
 				return e
 			}
 		}
