@@ -3,6 +3,7 @@ package config
 import (
 	"context"
 	"sync"
+	"time"
 
 	"kubeproxy/registry"
 )
@@ -51,10 +52,9 @@ func (b *Broadcaster) Add(hs ...Handler) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	q := newQueue(hs)
-	q.partial = !b.read
 	b.queues = append(b.queues, q)
 	if b.complete {
-		q.open(b.store.everything())
+		q.open(b.store.everything(), !b.read)
 	}
 	if b.launch != nil {
 		b.launch(q)
@@ -77,23 +77,58 @@ func (b *Broadcaster) addFallback() {
 	b.merged = append(b.merged, 0)
 }
 
-// merge merges one update of one source, and adds what it changes to every queue. The lock is
+// An ending is what is over from an update on.
+type ending struct {
+	fallback bool // it is served no more
+	silence  bool // every source has sent its first SET, or never will
+}
+
+// merge merges one update of one source, and adds what it changes to every queue, in one step with what ends by it. The lock is
 // held all the while, so that all queues see the updates of all sources in the same order.
-func (b *Broadcaster) merge(precedence int, u registry.Update) {
+func (b *Broadcaster) merge(precedence int, u registry.Update, e ending) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	o := b.applyLocked(precedence, u)
+	if e.fallback {
+		o = o.and(b.voidLocked(u.Received, u.Revision))
+	}
+	b.tellLocked(o, e)
+}
+
+// end notes what is over without an update.
+func (b *Broadcaster) end(e ending) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var o outcome
+	if e.fallback {
+		o = b.voidLocked(time.Now(), b.store.revision)
+	}
+	b.tellLocked(o, e)
+}
+
+// voidLocked takes the fallback, which is below all sources, out of the merged state, as something of that revision does, which was received then.
+func (b *Broadcaster) voidLocked(received time.Time, revision int64) outcome {
+	return b.applyLocked(len(b.merged)-1, registry.Update{Set: true, Received: received, Revision: revision})
+}
+
+func (b *Broadcaster) applyLocked(precedence int, u registry.Update) outcome {
 	o := b.store.apply(precedence, u)
 	b.merged[precedence] = u.Revision
 	listed := b.listed[precedence]
 	b.listed[precedence] = listed || u.Set
-	if !b.complete {
-		return // when the queues are opened, they get everything
-	}
-	if b.observe != nil && !o.empty() {
+	if b.observe != nil && b.complete && !o.empty() {
 		b.observe(Step{Source: b.store.services.layers[precedence].source, Revision: u.Revision, Corrected: u.Set && listed, outcome: o})
 	}
-	for _, q := range b.queues {
-		q.fold(o)
+	return o
+}
+
+// tellLocked adds a step to every queue. Those that are yet to be opened get everything then.
+func (b *Broadcaster) tellLocked(o outcome, e ending) {
+	b.read = b.read || e.silence
+	if b.complete {
+		for _, q := range b.queues {
+			q.fold(o, !b.read)
+		}
 	}
 }
 
@@ -104,17 +139,7 @@ func (b *Broadcaster) open() {
 	b.complete = true
 	everything := b.store.everything()
 	for _, q := range b.queues {
-		q.open(everything)
-	}
-}
-
-// allRead notes that no source is silent any more, and has the queues that are open say so, even if nothing else has changed.
-func (b *Broadcaster) allRead() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.read = true
-	for _, q := range b.queues {
-		q.allRead(b.complete)
+		q.open(everything, !b.read)
 	}
 }
 

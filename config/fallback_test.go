@@ -171,3 +171,27 @@ func TestBatchesArePartialUntilEachSourceHasBeenRead(t *testing.T) {
 		wantPartial(t, v, "when both speak in time", false)
 	})
 }
+
+// TestTheFirstStateReplacesTheFallbackInOneStep: with its own revision, and the time at which it was received, also for what only the fallback had.
+func TestTheFirstStateReplacesTheFallbackInOneStep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var batches []registry.Batch
+		r := newRoomWith(t, saved(set().service("old", 80)), []string{"one"}, HandlerFunc(func(b registry.Batch) { batches = append(batches, b) }))
+		pass(maxSilence)
+		r.broadcaster.Observe(func(Step) { time.Sleep(time.Millisecond) }) // a handler that has been told would hear of it now
+		first := set().service("new", 80)
+		first.Revision = 9
+		r.send("one", first)
+		pass(time.Second)
+		if len(batches) != 2 {
+			t.Fatalf("%d batches; want that of the fallback, and one more", len(batches))
+		}
+		b := batches[1]
+		if got, want := say(b.Services, b.Endpoints), "service new=80, service old=gone"; got != want {
+			t.Errorf("%q; want %q", got, want)
+		}
+		if b.Revision != 9 || !b.Oldest.Equal(first.Received) || b.Partial {
+			t.Errorf("revision %d, oldest %v, partial %t; want 9, %v, false", b.Revision, b.Oldest, b.Partial, first.Received)
+		}
+	})
+}

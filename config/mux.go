@@ -118,7 +118,10 @@ func (m *Mux) Run(ctx context.Context) error {
 	if m.fallback != nil {
 		m.broadcaster.addFallback()
 	}
-	m.openLocked() // a Mux without sources waits for none
+	if len(m.sources) == 0 { // a Mux without sources waits for none
+		m.broadcaster.end(ending{silence: true})
+	}
+	m.openLocked()
 	m.mu.Unlock()
 
 	var listeners sync.WaitGroup
@@ -162,13 +165,17 @@ func (m *Mux) merge(precedence int, s *source, u registry.Update) {
 		}
 		v.Infof("%s: %s @%d: %d services, %d endpoints", s.name, operation, u.Revision, len(u.Services), len(u.Endpoints))
 	}
-	m.broadcaster.merge(precedence, u)
-	if u.Set {
-		m.complete(s)
-		select {
-		case m.spoken <- struct{}{}:
-		default:
-		}
+	if !u.Set {
+		m.broadcaster.merge(precedence, u, ending{})
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.broadcaster.merge(precedence, u, m.completeLocked(s))
+	m.openLocked()
+	select {
+	case m.spoken <- struct{}{}:
+	default:
 	}
 }
 
@@ -201,7 +208,11 @@ func (m *Mux) waitForSilent(ctx context.Context) {
 	for _, name := range m.silentLocked() {
 		glog.Warningf("nothing has been read from %s for %v; what the other sources hold is served without it", name, maxSilence)
 	}
-	m.settleLocked()
+	if m.stale {
+		m.stale = false
+		m.broadcaster.end(ending{fallback: true})
+	}
+	m.openNowLocked()
 }
 
 // fallBack has the fallback served when no source has sent a SET in time.
@@ -226,7 +237,7 @@ func (m *Mux) fallBack(ctx context.Context) {
 		return // a source has spoken meanwhile
 	}
 	m.stale = true
-	m.broadcaster.merge(len(m.sources), set)
+	m.broadcaster.merge(len(m.sources), set, ending{})
 	m.openNowLocked()
 }
 
@@ -275,41 +286,37 @@ func (m *Mux) awaitUnserved(ctx context.Context, enough func() bool) bool {
 // all that it ever will: to wait for more would be to wait for ever.
 func (m *Mux) close(s *source) {
 	glog.Warningf("source %s has closed its channel; what it said stays in force", s.name)
-	m.complete(s)
-}
-
-// complete notes that the Mux waits for a source no longer. What it said in its first SET has been
-// merged by then, so that the first batch has all of it.
-func (m *Mux) complete(s *source) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if s.complete {
-		return
-	}
-	s.complete = true
-	m.silent--
+	m.broadcaster.end(m.completeLocked(s))
 	m.openLocked()
 }
 
-func (m *Mux) openLocked() {
-	if m.silent == 0 {
-		m.broadcaster.allRead()
-		m.settleLocked()
+// completeLocked notes that the Mux waits for a source no longer, and returns what ends by that.
+func (m *Mux) completeLocked(s *source) (e ending) {
+	if s.complete {
+		return e
 	}
+	s.complete = true
+	if m.silent--; m.silent == 0 {
+		e = ending{fallback: m.stale, silence: true}
+		m.stale = false
+	}
+	return e
 }
 
-// settleLocked has what the sources have said served, and nothing else: no source is waited for any more. It may be called again.
-func (m *Mux) settleLocked() {
-	switch {
-	case m.stale:
-		m.stale = false
-		m.broadcaster.merge(len(m.sources), registry.Update{Set: true})
-	case !m.open:
+// openLocked opens the queues if no source is waited for. What the last one said in its first SET has been merged by then, so that the first batch
+// has all of it.
+func (m *Mux) openLocked() {
+	if m.silent == 0 {
 		m.openNowLocked()
 	}
 }
 
+// openNowLocked has what the sources have said served. It may be called again.
 func (m *Mux) openNowLocked() {
-	m.open = true
-	m.broadcaster.open()
+	if !m.open {
+		m.open = true
+		m.broadcaster.open()
+	}
 }

@@ -46,30 +46,22 @@ func (q *queue) run(ctx context.Context) {
 }
 
 // open begins to tell the handlers, with everything there is. It is called once.
-func (q *queue) open(everything outcome) {
+func (q *queue) open(everything outcome, partial bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.backlog.fold(everything)
-	q.due = true
+	q.due, q.partial = true, partial
 	q.wakeLocked()
 }
 
-// allRead notes that batches are not partial any more. If the queue is open, a batch says so.
-func (q *queue) allRead(open bool) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.partial = false; open {
-		q.due = true
-		q.wakeLocked()
-	}
-}
-
-// fold adds an update to the backlog. Handlers see it whole: no batch splits an update.
-func (q *queue) fold(o outcome) {
+// fold adds a step to the backlog of a queue that is open. Handlers see it whole: no batch splits it. That batches are not partial any more
+// is told even if nothing else has changed.
+func (q *queue) fold(o outcome, partial bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.backlog.fold(o)
-	if !q.backlog.empty() {
+	q.due, q.partial = q.due || q.partial && !partial, partial
+	if q.due || !q.backlog.empty() {
 		q.wakeLocked()
 	}
 }

@@ -67,6 +67,12 @@ func (s *store) everything() outcome {
 	return outcome{s.oldest, s.revision, s.services.everything(), s.endpoints.everything()}
 }
 
+// and returns a step that has the changes of another one after those of o.
+func (o outcome) and(other outcome) outcome {
+	o.services, o.endpoints = append(o.services, other.services...), append(o.endpoints, other.endpoints...)
+	return o
+}
+
 func (o outcome) empty() bool { return len(o.services)+len(o.endpoints) == 0 }
 
 // layers hold all objects of one kind: a layer for each source, the one of highest precedence on
