@@ -152,9 +152,13 @@ func (c *cluster) member(name string) *member {
 	return c.members[slices.IndexFunc(c.members, func(m *member) bool { return m.name == name })]
 }
 
+// tooLong is how long a member may take to come back. Patroni waits without end for one whose PostgreSQL has more of the old timeline than the
+// new primary: it starts up, and is never asked whether it has to be rewound. An operator has such a member copied anew.
+const tooLong = 20 * time.Second
+
 // settled waits until there is a leader and the others follow it, and returns the leader.
 func (c *cluster) settled(ctx context.Context) (*member, error) {
-	for {
+	for due := time.Now().Add(tooLong); ; {
 		var state struct {
 			Members []struct{ Name, Role, State string }
 		}
@@ -177,6 +181,15 @@ func (c *cluster) settled(ctx context.Context) (*member, error) {
 		}
 		if leader != nil && well == len(c.members) {
 			return leader, measure.Pause(ctx, calm) // for checks that have to pass several times
+		}
+		if leader != nil && time.Now().After(due) {
+			due = time.Now().Add(tooLong)
+			for _, is := range state.Members {
+				if is.Role == "replica" && is.State == "starting" {
+					fmt.Printf("%s does not come back within %v, and is copied anew\n", is.Name, tooLong)
+					_ = ask(ctx, c.member(is.Name), "POST", "/reinitialize", `{"force":true}`, nil) // what fails is asked again
+				}
+			}
 		}
 		if err := measure.Pause(ctx, 200*time.Millisecond); err != nil {
 			return nil, fmt.Errorf("of %d members %d are well: %w\n%s", len(c.members), well, err, c.members[0].patroni.LastWords())
