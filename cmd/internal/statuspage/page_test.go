@@ -177,6 +177,8 @@ func TestTheFirstSentenceNamesWhatIsWrongAndWhatToDo(t *testing.T) {
 		{"the kernel may carry nothing", func(s *site) {
 			s.kernel = &kernel.Status{Off: errors.New("it takes CAP_NET_ADMIN"), Ports: []int{kernel.Off: 2, kernel.InDoubt: 0}}
 		}, []string{"-kernel=auto carries no port in the kernel: it takes CAP_NET_ADMIN. Userspace serves all clients."}},
+		{"checks wait for a look-up", func(s *site) { s.overdue = checks.Overdue{Number: 3, Longest: addr(0), Of: web, LookUp: true} },
+			[]string{"Checks are overdue", "The look-up of that name has not ended: repair the DNS"}},
 		{"checks have no descriptor", func(s *site) { s.overdue = checks.Overdue{Number: 3, Longest: addr(0), Of: web} },
 			[]string{"Checks are overdue", "None is under way: raise the descriptor limit"}},
 		{"all endpoints fail their checks", func(s *site) { s.failCheck(web, 0); s.failCheck(web, 1) },

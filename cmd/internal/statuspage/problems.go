@@ -418,9 +418,12 @@ func (p *Page) overdueChecks() []problem {
 	}
 	about := problem{Services: []registry.Name{o.Of}, Link: toService(o.Of), Severity: watchIt}
 	about.Text = fmt.Sprintf("Checks are overdue, such as those of %s of %s, so an endpoint that hangs may be given clients. ", registry.Label(o.Longest.String()), o.Of.Label())
-	if o.Busiest == (registry.Name{}) {
+	switch {
+	case o.LookUp:
+		about.Text += "The look-up of that name has not ended: repair the DNS of this node, or give the endpoint an address."
+	case o.Busiest == (registry.Name{}):
 		about.Text += "None is under way: raise the descriptor limit (ulimit -n, LimitNOFILE)."
-	} else {
+	default:
 		about.Text += fmt.Sprintf("Most checks under way are of %s: repair or remove its endpoints that do not answer, or lengthen its interval (haproxy.org/check-interval).", o.Busiest.Label())
 	}
 	return []problem{about}

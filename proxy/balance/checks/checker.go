@@ -156,12 +156,11 @@ func (c *Checker) pause(now time.Duration) time.Duration {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.queue) == 0 {
-		return time.Hour
-	}
-	next := c.queue[0].at
-	if len(c.expiring) > 0 {
-		next = min(next, c.expiring[0].at)
+	next := now + time.Hour
+	for _, q := range []queue{c.queue, c.expiring} { // the first is empty while all targets are being looked up
+		if len(q) > 0 {
+			next = min(next, q[0].at)
+		}
 	}
 	return max(tick, next-now)
 }

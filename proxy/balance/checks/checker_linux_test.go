@@ -16,6 +16,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/golang/glog"
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
@@ -196,6 +197,40 @@ func TestAnAddressFailsAfterFallChecksAndPassesAfterRise(t *testing.T) {
 	}
 	if want := 2; heard.well != want { // 2, and the last: the others passed while it failed, or were the Rise
 		t.Errorf("the watcher was told %d times that a check passed of an address that does not fail; want %d", heard.well, want)
+	}
+}
+
+// The line would say that no client is sent there, of an address that passes by its new numbers or that no service has.
+func TestACheckOfATargetThatWasGivenUpMeanwhileIsNotLogged(t *testing.T) {
+	for name, giveUp := range map[string]func(*Checker, *Target, Watcher){
+		"the record drops the endpoint": (*Checker).Unwatch,
+		"the interval changes": func(c *Checker, t *Target, w Watcher) {
+			next := t.Key
+			next.Interval *= 2
+			c.Rewatch(t, next, w)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := New(Settings{On: true, Fall: 3}, new(everywhere), new(everywhere))
+			heard := new(ear)
+			target := c.Watch(want(c, registry.Addr{IP: netip.MustParseAddrPort("10.0.0.1:80")}, registry.Check{}), heard)
+			before := glog.Stats.Warning.Lines()
+			for i := range target.Fall {
+				if c.next(monotonic.Now()+time.Hour) != target {
+					t.Fatal("the target is not due")
+				}
+				if i == target.Fall-1 {
+					giveUp(c, target, heard)
+				}
+				c.finish(target, errSilent)
+			}
+			if n := glog.Stats.Warning.Lines() - before; n != 0 || c.Counts().Failing != 0 {
+				t.Errorf("%d lines are logged, and %d targets fail", n, c.Counts().Failing)
+			}
+			if _, ok := c.changes.Allow(change{target.Addr, true}); !ok {
+				t.Error("a line about the address would be held back")
+			}
+		})
 	}
 }
 

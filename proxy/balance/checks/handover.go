@@ -31,15 +31,12 @@ func (c *Checker) Adopt(t *Target, s State) {
 }
 
 func (c *Checker) adoptLocked(t *Target, s State) {
-	for was := t.state.Load(); ; was = t.state.Load() {
-		if was.Known && (was.Fails || !s.Fails) {
-			return
-		}
-		s.Overdue = was.Overdue
-		if t.state.CompareAndSwap(was, &s) {
-			break
-		}
+	was := t.State()
+	if was.Known && (was.Fails || !s.Fails) {
+		return
 	}
+	s.Overdue = was.Overdue
+	t.state.Store(&s)
 	for w := range t.watchers {
 		if s.Fails {
 			w.Checked(t.Question.Protocol, false)

@@ -24,7 +24,7 @@ func (c *Checker) expire(now time.Duration) {
 		c.setOverdueLocked(t, true)
 		if note, ok := c.overdues.Allow(struct{}{}); ok {
 			glog.Warningf("checks of %s over %s are overdue: no result for %v, so clients may be sent to an endpoint that hangs; %s%s",
-				t.Addr, t.Question.Protocol, t.bound(), c.whyLocked(), note)
+				t.Addr, t.Question.Protocol, t.bound(), c.whyLocked(t), note)
 		}
 	}
 }
@@ -47,27 +47,28 @@ func (c *Checker) renewLocked(t *Target) {
 
 // setOverdueLocked sets the state, and tells the watchers.
 func (c *Checker) setOverdueLocked(t *Target, overdue bool) {
-	for {
-		was := t.state.Load()
-		is := *was
-		is.Overdue = overdue
-		if t.state.CompareAndSwap(was, &is) {
-			break
-		}
-	}
+	is := t.State()
+	is.Overdue = overdue
+	t.state.Store(&is)
 	for w := range t.watchers {
 		w.Noted(t.Question.Protocol)
 	}
 }
 
-// whyLocked says which service has the most checks under way.
-func (c *Checker) whyLocked() string {
+// whyLocked says why a target is overdue: its look-up hangs, or which service has the most checks under way.
+func (c *Checker) whyLocked(t *Target) string {
+	if t.lookUpLocked() {
+		return "the look-up of its name has not ended"
+	}
 	most := c.busiestLocked()
 	if most == nil {
 		return "no check is under way: this node lacks descriptors"
 	}
 	return "most checks under way are of endpoints of " + most.service.Label()
 }
+
+// lookUpLocked reports whether the name of a target that is watched is being looked up: it neither waits, nor is it asked.
+func (t *Target) lookUpLocked() bool { return t.due.index < 0 && t.share == nil }
 
 // busiestLocked returns the share with the most checks under way; nil if there is none.
 func (c *Checker) busiestLocked() (most *share) {
@@ -85,6 +86,7 @@ type Overdue struct {
 	Longest registry.Addr // the one that has been so for longest,
 	Of      registry.Name // and a service that it belongs to
 	Busiest registry.Name // the service with the most checks under way; zero if there is none
+	LookUp  bool          // the longest waits for the look-up of its name, and not for the busiest
 }
 
 // Overdue returns how many targets are overdue, and why. It looks at all targets if any is.
@@ -101,7 +103,7 @@ func (c *Checker) Overdue() (o Overdue) {
 			longest = t
 		}
 	}
-	o.Longest = longest.Addr
+	o.Longest, o.LookUp = longest.Addr, longest.lookUpLocked()
 	for w := range longest.watchers {
 		o.Of = w.Service()
 		break

@@ -150,6 +150,51 @@ func TestAnAddressIsOverdueWithoutAResultForTwoIntervalsAndATimeout(t *testing.T
 	})
 }
 
+// silentDNS knows no name, and does not answer before the context ends.
+type silentDNS struct{ everywhere }
+
+func (*silentDNS) Recall(_ registry.Protocol, addr registry.Addr) ([]netip.AddrPort, error, bool) {
+	return []netip.AddrPort{addr.IP}, nil, addr.Host == ""
+}
+func (*silentDNS) Resolve(ctx context.Context, _ registry.Protocol, _ registry.Addr) ([]netip.AddrPort, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// Nothing else need be due: the checker wakes up for what becomes overdue.
+func TestANameWhoseLookUpHangsIsOverdueInTimeAndTheLookUpIsTheReason(t *testing.T) {
+	for name, others := range map[string]int{"alone": 0, "beside an address that is checked": 1} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				guard := new(silentDNS)
+				c := New(Settings{On: true, Interval: time.Second, Timeout: 500 * time.Millisecond}, guard, guard)
+				c.Ask = func(*Key) error { return nil }
+				watcher := &ear{service: "db"}
+				target := c.Watch(want(c, registry.Addr{Host: "db.example", IP: netip.AddrPortFrom(netip.Addr{}, 80)}, registry.Check{}), watcher)
+				for range others {
+					c.Watch(want(c, registry.Addr{IP: netip.MustParseAddrPort("10.0.0.1:80")}, registry.Check{}), &ear{service: "web"})
+				}
+				ctx, stop := context.WithCancel(t.Context())
+				done := make(chan struct{})
+				go func() { defer close(done); c.Run(ctx) }()
+				defer func() { stop(); <-done }()
+				time.Sleep(target.Interval + target.bound() + 2*tick) // the first check begins within an interval
+				if s := target.State(); !s.Overdue {
+					t.Fatalf("the state is %+v", s)
+				}
+				if o, want := c.Overdue(), (Overdue{Number: 1, Longest: target.Addr, Of: watcher.Service(), LookUp: true}); o != want {
+					t.Errorf("%+v; want %+v", o, want)
+				}
+				c.mu.Lock()
+				defer c.mu.Unlock()
+				if got, want := c.whyLocked(target), "the look-up of its name has not ended"; got != want {
+					t.Errorf("the log gives the reason %q; want %q", got, want)
+				}
+			})
+		})
+	}
+}
+
 // Whoever has an address that hangs for longest cannot hold its place for longer than this.
 func TestATimeoutIsBounded(t *testing.T) {
 	c := New(quick, new(everywhere), new(everywhere))

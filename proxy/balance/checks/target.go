@@ -46,7 +46,7 @@ type Watcher interface {
 // A Target is one address that is asked one question.
 type Target struct {
 	Key
-	state atomic.Pointer[State] // never nil
+	state atomic.Pointer[State] // never nil; the checker's mu is held to replace it
 
 	// Guarded by the checker's mu.
 	watchers map[Watcher]struct{} // none: it was given up

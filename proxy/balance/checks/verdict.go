@@ -29,62 +29,69 @@ func (c *Checker) finish(t *Target, err error) {
 	if shortage {
 		return
 	}
-	counter, text := &c.passed, ""
+	counter := &c.passed
 	if err != nil {
-		counter, text = &c.failed, err.Error()
+		counter = &c.failed
 		t.turn++
 	}
 	counter.Add(1)
-	was := t.state.Load()
-	is := State{Fails: was.Fails, Known: true, Since: was.Since, Err: text, Refused: errors.Is(err, syscall.ECONNREFUSED), Overdue: was.Overdue}
-	if enough := t.Fall; was.Fails != (err != nil) {
-		if was.Fails {
-			enough = t.Rise
+	c.mu.Lock()
+	was := t.State()
+	is := was.after(err, &t.Key)
+	t.state.Store(&is)
+	t.tellLocked(&was, &is)
+	watchers := len(t.watchers) // none: it was given up meanwhile, and the result is nobody's
+	c.mu.Unlock()
+	if is.Fails != was.Fails && watchers > 0 {
+		c.log(t, &is, watchers)
+	}
+}
+
+// after returns the state after a check: err says why it failed, nil that it passed.
+func (s *State) after(err error, k *Key) State {
+	is := State{Fails: s.Fails, Known: true, Since: s.Since, Refused: errors.Is(err, syscall.ECONNREFUSED), Overdue: s.Overdue}
+	if err != nil {
+		is.Err = err.Error()
+	}
+	if enough := k.Fall; s.Fails != (err != nil) {
+		if s.Fails {
+			enough = k.Rise
 		}
-		if is.Run = was.Run + 1; is.Run >= enough {
-			is.Run, is.Fails, is.Since = 0, !was.Fails, time.Now()
+		if is.Run = s.Run + 1; is.Run >= enough {
+			is.Run, is.Fails, is.Since = 0, !s.Fails, time.Now()
 		}
 	}
 	if is.Since.IsZero() {
 		is.Since = time.Now()
 	}
-	if is != *was && !t.state.CompareAndSwap(was, &is) {
-		return // what a predecessor knew has come meanwhile, and the next check goes on from there
-	}
-	if is.Fails != was.Fails {
-		c.tell(t, is)
-		return
-	}
+	return is
+}
+
+// tellLocked tells the watchers what a check has changed.
+func (t *Target) tellLocked(was, is *State) {
+	protocol := t.Question.Protocol
 	noted := !was.Known || (is.Err == "") != (was.Err == "") || is.Refused != was.Refused
-	passed := is.Passed()
-	if !noted && !passed {
-		return
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock() // before again, which takes it anew
 	for w := range t.watchers {
-		if passed {
-			w.Passed(t.Question.Protocol)
+		if is.Fails != was.Fails {
+			w.Checked(protocol, !is.Fails)
+			continue
+		}
+		if is.Passed() {
+			w.Passed(protocol)
 		}
 		if noted {
-			w.Noted(t.Question.Protocol)
+			w.Noted(protocol)
 		}
 	}
 }
 
-// tell tells the watchers, and the log.
-func (c *Checker) tell(t *Target, is State) {
-	c.mu.Lock()
-	for w := range t.watchers {
-		w.Checked(t.Question.Protocol, !is.Fails)
-	}
-	n := len(t.watchers)
-	c.mu.Unlock()
+// log logs that a target fails, or passes again, for so many watchers. It needs no lock, so a log that is slow holds nobody up.
+func (c *Checker) log(t *Target, is *State, watchers int) {
 	note, ok := c.changes.Allow(change{t.Addr, is.Fails})
 	switch {
 	case !ok:
 	case is.Fails:
-		glog.Warningf("checks of %s over %s fail: %s; no client is sent there while another endpoint of its service answers (services: %d)%s", t.Addr, t.Question.Protocol, is.Err, n, note)
+		glog.Warningf("checks of %s over %s fail: %s; no client is sent there while another endpoint of its service answers (services: %d)%s", t.Addr, t.Question.Protocol, is.Err, watchers, note)
 	default:
 		glog.Infof("checks of %s over %s pass again%s", t.Addr, t.Question.Protocol, note)
 	}
