@@ -35,9 +35,13 @@ var columns = []measure.Metric{
 	measure.Column("stale", "commits by the one before, after the new leader's key", 1),
 }
 
-// barsOf are the bars of an event on these paths.
-func barsOf(paths []path) []measure.Bar {
-	bars := []measure.Bar{{Key: "stale", Worst: true}, {Key: "errors", Of: byAsking.subject.Name, Is: measure.AtMost, Bar: 5}}
+// barsOf are the bars of an event on these paths. Only at a switchover there is always a server that takes writes, or the proxy knows that there is
+// none: an old primary that is partitioned refuses writes before its key ends.
+func barsOf(what string, paths []path) []measure.Bar {
+	bars := []measure.Bar{{Key: "stale", Worst: true}}
+	if what == switchover {
+		bars = append(bars, measure.Bar{Key: "errors", Of: byAsking.subject.Name, Is: measure.AtMost, Bar: 5})
+	}
 	if slices.ContainsFunc(paths, func(p path) bool { return p.name == libpq.name }) {
 		bars = append(bars, measure.Bar{Key: "key-to-commit", Of: byAsking.subject.Name, To: libpq.subject.Name, Is: measure.NoMore, Bar: 50})
 	}
@@ -76,7 +80,7 @@ func (o options) run(ctx context.Context, site *measure.Site) (err error) {
 	try.Do(c.startProxies(ctx, o.Binary, missing == nil))
 	for _, what := range o.events {
 		paths := o.pathsOf(what)
-		of := kind{titles[what], columns, barsOf(paths), c.change}
+		of := kind{titles[what], columns, barsOf(what, paths), c.change}
 		if title := readerTitles[what]; title != "" {
 			of = kind{title, readerColumns, readerBars, c.spoil}
 		} else if what == away {

@@ -9,6 +9,6 @@ import (
 )
 
 func TestWhatMayNeverHappenIsMissedByOneRoundOfMany(t *testing.T) {
-	measuretest.OneRoundOfMany(t, columns, barsOf(writerPaths))
+	measuretest.OneRoundOfMany(t, columns, barsOf(switchover, writerPaths))
 	measuretest.OneRoundOfMany(t, readerColumns, readerBars)
 }
