@@ -20,7 +20,8 @@
 //
 //   - A directory that cannot be read, wholly or in part, changes nothing: what was known stays in force, the [Source] says so in its
 //     status and in the log, and looks again. So does one without registry/services in it: an empty directory is what a volume
-//     leaves behind that is not mounted. An empty registry/services is an empty registry, and closes every port.
+//     leaves behind that is not mounted. So does one with links through a ..data that leads nowhere. An empty registry/services is an empty
+//     registry, and closes every port.
 //   - A file that is replaced by a rename takes effect as a whole. One that is written in place may be read half-way: it then does not
 //     decode, and its last good version stays in force, as that of any bad file.
 //   - A file that is missing counts as deleted if a scan 200 ms later does not find it either: editors move the old file away, or remove it,

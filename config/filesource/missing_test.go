@@ -103,6 +103,78 @@ func TestAFileThatIsWrittenAtTheSecondLookIsNotDeleted(t *testing.T) {
 	}
 }
 
+// A volume's links are removed and made again by hand. Without a swap of ..data that is like the removal of any file.
+func TestALinkThatIsMissingForAMomentIsNotDeleted(t *testing.T) {
+	inVolume(t, func(specs string, scan func(want string) *Source) {
+		a := filepath.Join(specs, "a")
+		scan("a:1@1 b:1@1")
+		must(t, os.Remove(a))
+		scan("a:1@1 b:1@1")
+		time.Sleep(secondLook / 2)
+		must(t, os.Symlink("..data/a", a))
+		scan("a:1@1 b:1@1")
+		time.Sleep(secondLook)
+		scan("a:1@1 b:1@1")
+		must(t, os.Remove(a))
+		scan("a:1@1 b:1@1")
+		time.Sleep(secondLook)
+		scan("b:1@1")
+	})
+}
+
+// Who swaps ..data by removing it first leaves a moment, of any length, in which it leads nowhere.
+func TestDataThatLeadNowhereChangeNothing(t *testing.T) {
+	inVolume(t, func(specs string, scan func(want string) *Source) {
+		data := filepath.Join(specs, "..data")
+		scan("a:1@1 b:1@1")
+		must(t, os.Remove(data))
+		for range 3 {
+			s := scan("a:1@1 b:1@1")
+			if st := s.Status(); st.Connected || st.Cause != causes[unreadable] {
+				t.Errorf("without ..data the status is %+v", st)
+			}
+			time.Sleep(secondLook)
+		}
+		must(t, os.Symlink("..v2", data))
+		if s := scan("a:2@1"); !s.Status().Connected { // b goes in the step of the swap
+			t.Errorf("with ..data the status is %+v", s.Status())
+		}
+	})
+}
+
+// inVolume runs a test in fake time on a volume of two services, a and b, of whom version ..v2 has a alone.
+func inVolume(t *testing.T, test func(specs string, scan func(want string) *Source)) {
+	t.Helper()
+	dir := t.TempDir()
+	specs := filepath.Join(dir, filepath.Dir(recordstest.Spec("a")))
+	for file, port := range map[string]int{"..v1/a": 1, "..v1/b": 1, "..v2/a": 2} {
+		path := filepath.Join(specs, file)
+		must(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		must(t, os.WriteFile(path, []byte(recordstest.Port(port)), 0o644))
+	}
+	for link, target := range map[string]string{"..data": "..v1", "a": "..data/a", "b": "..data/b"} {
+		must(t, os.Symlink(target, filepath.Join(specs, link)))
+	}
+	synctest.Test(t, func(t *testing.T) {
+		s, out := newSource(t, Config{Dir: dir}), make(chan registry.Update, 1)
+		f := recordstest.NewFollower(s)
+		f.Lives = true
+		test(specs, func(want string) *Source {
+			t.Helper()
+			s.scan(t.Context(), out, newNotices(dir, true))
+			select {
+			case u := <-out:
+				f.Add(u)
+			default:
+			}
+			if got := f.Show(); got != want {
+				t.Errorf("there is %q; want %q", got, want)
+			}
+			return s
+		})
+	})
+}
+
 // What a swapped ..data link deletes is deleted in the step that has the rest of the swap, wherever the link is.
 func TestASwappedDataLinkDeletesInTheSameStep(t *testing.T) {
 	const specs = "registry/services/specs"

@@ -22,14 +22,14 @@ const maxFollowed = 1000
 type notices struct {
 	heard   chan struct{} // capacity 1: something may have changed
 	dir     string
-	watcher *fsnotify.Watcher // nil: there are no notices
-	follows map[string]bool   // belongs to the source's goroutine
+	watcher *fsnotify.Watcher      // nil: there are no notices
+	follows map[string]os.FileInfo // the directory at each path that is watched; belongs to the source's goroutine
 	done    chan struct{}
 }
 
 // newNotices begins to listen. Without notices, which is a reason for a warning and no more, nothing is ever heard.
 func newNotices(dir string, none bool) *notices {
-	n := &notices{heard: make(chan struct{}, 1), dir: dir, follows: make(map[string]bool), done: make(chan struct{})}
+	n := &notices{heard: make(chan struct{}, 1), dir: dir, follows: make(map[string]os.FileInfo), done: make(chan struct{})}
 	if none {
 		return n
 	}
@@ -129,33 +129,40 @@ func (n *notices) settle(ctx context.Context, rest time.Time) {
 }
 
 // follow watches these directories, the ones that lead to them, and no others. It reports whether some are new. A path may by now
-// lead to another directory than before, so all of them are watched again.
+// lead to another directory than before, which counts as new, so all of them are watched again.
 func (n *notices) follow(dirs []string) (fresh bool) {
 	if n.watcher == nil {
 		return false
 	}
-	wanted := map[string]bool{n.dir: true, filepath.Join(n.dir, "registry"): true}
+	wanted := make(map[string]os.FileInfo)
+	want := func(dir string) {
+		wanted[dir], _ = os.Stat(dir) // nil, which is no directory's: it is not there
+	}
+	want(n.dir)
+	want(filepath.Join(n.dir, "registry"))
 	if info, err := os.Lstat(n.dir); err != nil || !info.IsDir() {
-		wanted[filepath.Dir(n.dir)] = true // it may come, or the link to it be swapped; a directory itself tells when it goes
+		want(filepath.Dir(n.dir)) // it may come, or the link to it be swapped; a directory itself tells when it goes
 	}
 	for _, dir := range dirs {
 		if len(wanted) < maxFollowed {
-			wanted[dir] = true
+			want(dir)
 		}
 	}
-	for dir := range n.follows {
-		if !wanted[dir] {
+	// fsnotify v1.10.1 does not end the watch of the directory that a path led to before, so we do. We do it before any other is added: two
+	// paths to one directory have one watch.
+	for dir, was := range n.follows {
+		if !os.SameFile(was, wanted[dir]) {
 			_ = n.watcher.Remove(dir) // it may have gone by itself
 			delete(n.follows, dir)
 		}
 	}
-	for dir := range wanted {
+	for dir, now := range wanted {
 		if n.watcher.Add(dir) != nil {
-			delete(n.follows, dir)
-			continue
+			continue // perhaps for want of permission; a watch that it has stays, and tells when that changes
 		}
-		fresh = fresh || !n.follows[dir]
-		n.follows[dir] = true
+		_, known := n.follows[dir]
+		fresh = fresh || !known
+		n.follows[dir] = now
 	}
 	return fresh
 }

@@ -8,7 +8,7 @@
 //   - Nothing outside DIR is ever read. Symbolic links are not followed, but for those that Kubernetes puts into volumes: a link
 //     whose target begins with "..data/", where ..data is itself a link beside it. All that one scan reads through such a link
 //     is of one version of it, so to swap ..data is to change many files at once. A scan that loses files of its version to the swap
-//     says nothing but [Scan].Torn.
+//     says nothing but [Scan].Torn. A directory whose links need a ..data that leads nowhere cannot be read.
 //   - Hidden, temporary and backup files are left out: see [LeftOut].
 //   - A file that changes while it is read counts as unchanged, and [Scan].Moving asks for another scan.
 //   - [MaxFiles], [MaxBytes] and the length of a record bound what is read.
@@ -44,8 +44,9 @@ type Tree struct {
 	Dir string
 
 	seed  maphash.Seed
-	known map[string]*entry // by key
-	scans uint64            // how many there were
+	known map[string]*entry      // by key
+	data  map[string]fs.FileInfo // what each link ..data led to, by the key of the directory that it lies in
+	scans uint64                 // how many there were
 
 	// For tests only, also those of packages that use a Tree: they have fewer files, and something happen while one is read.
 	files   int
@@ -61,7 +62,7 @@ type entry struct {
 	sum  uint64 // of the value, or of the error
 	scan uint64 // the last scan that met it
 
-	linked bool // it was read through a link ..data
+	through string // the key of the directory whose link ..data it was read through; empty: none
 }
 
 // A File is a key and its value.
@@ -75,7 +76,7 @@ type File struct {
 type Scan struct {
 	Changed []File   // new files, and those with another content; in the order of their keys
 	Gone    []string // keys whose files are not there any more; an editor that replaces one may be about to write it anew
-	Swapped []string // keys that a link ..data does not lead to any more
+	Swapped []string // keys that are not there any more, and whose link ..data leads to another directory than before
 	Moving  bool     // some files changed while they were read: another scan will find more
 	Writing []string // their keys; they are there, whatever is in them
 	Dirs    []string // each directory that was read, by its path

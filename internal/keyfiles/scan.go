@@ -28,7 +28,8 @@ func (t *Tree) Scan(all bool) (Scan, error) {
 		t.known, t.seed = make(map[string]*entry), maphash.MakeSeed()
 	}
 	t.scans++
-	w := walk{tree: t, all: all, edits: make(map[string]*entry), through: start.through}
+	w := walk{tree: t, all: all, edits: make(map[string]*entry), data: make(map[string]fs.FileInfo), through: start.through}
+	w.note(w.through)
 	w.dir(start.services, filepath.Join(t.Dir, filepath.FromSlash(registry.Prefix)), strings.TrimSuffix(registry.Prefix, "/"), 0)
 	if w.limit != "" {
 		return Scan{}, fmt.Errorf("directory %s %w: %s", registry.Quote(t.Dir), ErrTooLarge, w.limit)
@@ -45,13 +46,14 @@ func (t *Tree) Scan(all bool) (Scan, error) {
 	for key, e := range t.known {
 		if e.scan != t.scans {
 			delete(t.known, key)
-			if e.linked {
+			if now := w.data[e.through]; now != nil && !os.SameFile(t.data[e.through], now) {
 				w.found.Swapped = append(w.found.Swapped, key)
 			} else {
 				w.found.Gone = append(w.found.Gone, key)
 			}
 		}
 	}
+	t.data = w.data
 	slices.Sort(w.found.Gone)
 	slices.Sort(w.found.Swapped)
 	return w.found, nil
@@ -113,7 +115,7 @@ func (t *Tree) open() (s start, err error) {
 func (s *start) descend(root *os.Root, names []string) error {
 	parent := root
 	for i, name := range names {
-		d := &directory{root: parent}
+		d := &directory{root: parent, key: "/" + strings.Join(names[:i], "/")}
 		in, inner, err := d.resolve(name)
 		if d.data != nil {
 			s.opened = append(s.opened, d.data)

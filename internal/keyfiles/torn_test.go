@@ -109,7 +109,7 @@ func TestAScanWhoseDataAreRemovedSaysNothing(t *testing.T) {
 	}
 }
 
-// What the version in force does not have is gone: also when it was removed from it during the scan, and beside links that lead nowhere.
+// What the version in force does not have is gone: also when it was removed from it since, and beside links that lead nowhere.
 func TestALinkThatLeadsNowhereDoesNotTearAScan(t *testing.T) {
 	dir := t.TempDir()
 	v := volume{t, filepath.Join(dir, top, "specs")}
@@ -124,11 +124,95 @@ func TestALinkThatLeadsNowhereDoesNotTearAScan(t *testing.T) {
 	expect(t, tree, "specs/a=..v2/a ~specs/b")
 	expect(t, tree, "")
 	v.remove("..v2/a")
-	expect(t, tree, "~specs/a")
+	expect(t, tree, "-specs/a")
 	must(t, os.Remove(filepath.Join(v.at, DataLink)))
+	expect(t, tree, "specs/!its link ..data leads nowhere")
+	v.swap("..nowhere")
+	expect(t, tree, "specs/!its link ..data leads nowhere")
+}
+
+// A key is swapped only if ..data leads to another directory than before. Otherwise somebody removed its link, and may be about to make it anew.
+func TestALinkThatIsRemovedWithoutASwapIsGoneAndNotSwapped(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		at     string // of the volume, below the directory
+		within string // a version of it, above the files
+		links  []string
+		remove string // a link, or what it leads to
+	}{
+		{name: "of a file", at: top + "specs", links: []string{"a", "b"}, remove: "a"},
+		{name: "of the last file", at: top + "specs", links: []string{"a"}, remove: "a"},
+		{name: "of a directory", at: top, within: "specs", links: []string{"specs"}, remove: "specs"},
+		{name: "the file", at: top + "specs", links: []string{"a", "b"}, remove: "..v1/a"},
+		{name: "the file in a volume of the whole tree", within: top + "specs", links: []string{"registry"}, remove: "..v1/" + top + "specs/a"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := t.TempDir()
+			v := volume{t, filepath.Join(dir, c.at)}
+			for _, version := range []string{"..v1", "..v2"} {
+				write(t, v.at, filepath.Join(version, c.within, "a"), version)
+			}
+			write(t, v.at, filepath.Join("..v3", c.within, "b"), "..v3")
+			v.link(c.links...)
+			v.swap("..v1")
+			tree := &Tree{Dir: dir}
+			expect(t, tree, "specs/a=..v1")
+			v.remove(c.remove)
+			expect(t, tree, "-specs/a")
+			v.swap("..v2")
+			if c.remove == c.links[0] {
+				v.link(c.remove)
+			}
+			expect(t, tree, "specs/a=..v2")
+			v.swap("..v3") // without a link that leads to something in it, too
+			if got := scan(t, tree, false); got != "~specs/a" && got != "specs/b=..v3 ~specs/a" {
+				t.Errorf("a swap: %s", got)
+			}
+		})
+	}
+}
+
+// Kubelet removes the links that a swap has made stale. The swap deletes their keys all the same, also when no link is left.
+func TestASwapDeletesAlsoWhatHasNoLinkAnyMore(t *testing.T) {
+	dir := t.TempDir()
+	v := volume{t, filepath.Join(dir, top, "specs")}
+	write(t, v.at, "..v1/a", "1")
+	write(t, v.at, "..v2/other", "2")
+	v.link("a")
+	v.swap("..v1")
+	tree := &Tree{Dir: dir}
+	expect(t, tree, "specs/a=1")
+	v.swap("..v2")
+	v.remove("a")
+	expect(t, tree, "~specs/a")
+}
+
+// A swap that is not one rename has a moment without ..data. What the link led to before is what the next scan compares with.
+func TestADirectoryWhoseDataLeadNowhereCannotBeRead(t *testing.T) {
+	const nowhere = "specs/!its link ..data leads nowhere"
+	dir := t.TempDir()
+	v := volume{t, filepath.Join(dir, top, "specs")}
+	for _, file := range []string{"..v1/a", "..v1/b", "..v2/b"} {
+		write(t, v.at, file, file)
+	}
+	v.link("a", "b")
+	tree := &Tree{Dir: dir}
+	expect(t, tree, nowhere)
+	v.swap("..v1")
+	expect(t, tree, "specs/a=..v1/a specs/b=..v1/b")
+	v.remove(DataLink)
+	expect(t, tree, nowhere)
+	v.swap("..v1")
 	expect(t, tree, "")
 	v.swap("..nowhere")
-	expect(t, tree, "")
+	expect(t, tree, nowhere)
+	v.swap("..v2")
+	expect(t, tree, "specs/b=..v2/b ~specs/a")
+	v.remove(DataLink)
+	expect(t, tree, nowhere)
+	v.remove("a")
+	v.remove("b")
+	expect(t, tree, "-specs/b") // nothing needs the link
 }
 
 func TestATornScanNamesItsDirectories(t *testing.T) {

@@ -19,8 +19,9 @@ import (
 // A walk is one scan of a tree on its way.
 type walk struct {
 	tree  *Tree
-	all   bool              // read every file
-	edits map[string]*entry // of files that were read
+	all   bool                   // read every file
+	edits map[string]*entry      // of files that were read
+	data  map[string]fs.FileInfo // as in Tree
 	found Scan
 	files int   // and directories
 	bytes int64 // of values
@@ -41,7 +42,7 @@ func (w *walk) dir(root *os.Root, path, key string, depth int) {
 	}
 	defer names.Close()
 	w.found.Dirs = append(w.found.Dirs, path)
-	d := directory{root: root}
+	d := directory{root: root, key: key}
 	defer d.close()
 	for w.limit == "" {
 		entries, err := names.Readdirnames(batch) // ReadDir looks at each file, too, which entry does again
@@ -59,6 +60,13 @@ func (w *walk) dir(root *os.Root, path, key string, depth int) {
 		}
 		if err == io.EOF {
 			w.missed() // the system leaves out names that were removed meanwhile, and says nothing
+			if d.nowhere {
+				w.unread(key, errors.New("its link "+DataLink+" leads nowhere"))
+			}
+			if w.tree.data[key] != nil {
+				_ = d.open() // a swap may leave no link through it. After an error it counts as not swapped
+			}
+			w.note(&d)
 			return
 		}
 		if err != nil {
@@ -69,7 +77,19 @@ func (w *walk) dir(root *os.Root, path, key string, depth int) {
 }
 
 // A directory is an open one, and what its link ..data led to when that was first used.
-type directory struct{ root, data *os.Root }
+type directory struct {
+	root, data *os.Root
+	key        string
+	nowhere    bool // ..data led nowhere when a link through it was met
+}
+
+// open opens what the link ..data leads to, the first time. Whatever happens to the link, that is read until close.
+func (d *directory) open() (err error) {
+	if d.data == nil {
+		d.data, err = openDir(d.root, DataLink)
+	}
+	return err
+}
 
 func (d *directory) close() {
 	if d.data != nil {
@@ -91,10 +111,9 @@ func (d *directory) resolve(name string) (*os.Root, string, error) {
 	if !ok {
 		return d.root, name, nil
 	}
-	if d.data == nil {
-		if d.data, err = openDir(d.root, DataLink); err != nil {
-			return nil, "", err
-		}
+	if err = d.open(); err != nil {
+		d.nowhere = d.nowhere || errors.Is(err, fs.ErrNotExist)
+		return nil, "", err
 	}
 	return d.data, filepath.FromSlash(inner), nil
 }
@@ -107,6 +126,16 @@ func (d *directory) swapped() bool {
 	}
 	held, gone := d.data.Stat(".")
 	return err != nil || gone != nil || !os.SameFile(held, now)
+}
+
+// note records what the link ..data of a directory led to, for the next scan to see whether it was swapped.
+func (w *walk) note(d *directory) {
+	if d == nil || d.data == nil {
+		return
+	}
+	if info, err := d.data.Stat("."); err == nil { // otherwise it counts as not swapped
+		w.data[d.key] = info
+	}
 }
 
 // missed handles that something is not there. If a link ..data on the way to it was swapped meanwhile, that may be the only reason: kubelet
@@ -214,7 +243,10 @@ func (w *walk) failed(key string, err error) {
 
 // add adds a file, if it is not as it was.
 func (w *walk) add(f File, sum uint64, e *entry) {
-	e.sum, e.scan, e.linked = sum, w.tree.scans, w.through != nil
+	e.sum, e.scan = sum, w.tree.scans
+	if w.through != nil {
+		e.through = w.through.key
+	}
 	w.edits[f.Key] = e
 	if known := w.tree.known[f.Key]; known == nil || known.sum != sum {
 		w.found.Changed = append(w.found.Changed, f)
