@@ -384,6 +384,35 @@ func TestNothingIsSentBeforeBothListsAreIn(t *testing.T) {
 	})
 }
 
+// The endpoints may take longer than the services take to be listed again. Nothing is sent meanwhile, and the source is not ready.
+func TestServicesThatAreListedAgainAreNotSentWithoutEndpoints(t *testing.T) {
+	follow(t, func(f *follower) {
+		f.server.PutService("default", "web", 8000)
+		f.server.PutEndpoints("default", "web", "10.0.0.1:80")
+		late := f.server.EndpointsResource()
+		f.server.Break(func(e exchange) bool {
+			if e.Resource == late && !e.Watch {
+				time.Sleep(9 * time.Second)
+			}
+			return false
+		})
+		f.begin(func(c *Config) { c.SyncPeriod = 200 * time.Millisecond })
+		f.after(8 * time.Second)
+		if n := f.count("list"); n < 2 {
+			f.t.Errorf("%d lists of services; want several before the endpoints are listed", n)
+		}
+		if st := f.source.Status(); len(f.updates) > 0 || st.Ready {
+			f.t.Errorf("%d updates before the endpoints are listed, status %+v; want none, and a source that is not ready", len(f.updates), st)
+		}
+		f.server.Break(nil)
+		f.after(4 * time.Second)
+		f.want("endpoints web=10.0.0.1:80; service web=8000")
+		if st := f.source.Status(); f.sets != 1 || !f.updates[0].Set || !st.Ready {
+			f.t.Errorf("%d SETs; the first update is %+v, status %+v", f.sets, f.updates[0], st)
+		}
+	})
+}
+
 // A dial that is under way when the source is told to stop ends with it.
 func TestNothingIsLeftOfASourceThatWasDialling(t *testing.T) {
 	for _, server := range []string{"http://api.test", "https://api.test"} {

@@ -276,7 +276,9 @@ func (x *session) listed(r *resource, l *listing) error {
 			}
 		}
 	}
-	x.send(x.ctx, false, l.at)
+	if !x.stood.IsZero() { // else the SET will have it
+		x.send(x.ctx, false, l.at)
+	}
 	return nil
 }
 

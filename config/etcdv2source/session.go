@@ -16,7 +16,7 @@ import (
 // learns to the source, one piece after the other.
 type session struct {
 	conn   *conn
-	known  int64 // the index that a list must not be older than
+	known  int64 // a list must not be older: at first all that the source knows, then what this session has read
 	weak   bool
 	cancel context.CancelFunc
 	work   sync.WaitGroup
@@ -36,7 +36,9 @@ type piece struct {
 // begin starts a session with a member.
 func (s *Source) begin(ctx context.Context, member string) *session {
 	ctx, cancel := context.WithCancel(ctx)
-	x := &session{conn: s.cfg.open(ctx, member), known: s.applied, weak: s.cfg.Weak, cancel: cancel}
+	// A probe has seen etcd at index heard, which may be later than applied. If a list by quorum is older, etcd went back. Unless heard went
+	// back with it, each probe would find so anew, and have everything listed again.
+	x := &session{conn: s.cfg.open(ctx, member), known: s.heard, weak: s.cfg.Weak, cancel: cancel}
 	x.work.Go(func() {
 		err := x.run(ctx, s.pieces)
 		select {

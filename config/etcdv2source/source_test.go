@@ -210,6 +210,48 @@ func TestAnEtcdThatWasWipedIsBelieved(t *testing.T) {
 	}
 }
 
+// probed waits until a probe has found that everything is known that etcd holds now.
+func probed(t *testing.T, f *follower) {
+	t.Helper()
+	now := time.Now()
+	f.AwaitStatus(t, "a probe", func(st config.Status) bool { return st.Current.After(now) })
+}
+
+// What others write elsewhere counts too, although no list shows it: an etcd that has lost only that went back. It is listed once, counted
+// and named in the log, and then followed.
+func TestAnEtcdThatHasLostOnlyWritesElsewhereIsListedOnceAndFollowed(t *testing.T) {
+	for name, weak := range map[string]bool{"lists by quorum": false, "lists without quorum": true} {
+		t.Run(name, func(t *testing.T) {
+			log := recordstest.LogSince(t)
+			etcd, f := started(t, func(cfg *etcdconfig.Config) { cfg.Weak = weak })
+			etcd.Put("/elsewhere", "1")
+			low, restore := etcd.Index(), etcd.Backup()
+			for range 20 {
+				etcd.Put("/elsewhere", "2")
+			}
+			probed(t, f)
+			high := etcd.Index()
+			etcd.Silence() // so that nobody sees the older index on an old connection
+			etcd.Cut()
+			f.AwaitStatus(t, "an outage", func(st config.Status) bool { return !st.Connected })
+			restore()
+			etcd.Resume()
+			// A list makes the state as current as the list. Only a probe, which finds nothing wrong, makes it more so.
+			st := f.AwaitStatus(t, "a probe after the list, or one list after the other", func(st config.Status) bool {
+				return st.Sessions > 1 && st.Current.After(st.Listed) || st.Sessions > 3
+			})
+			if st.Sessions != 2 || st.Setbacks != 1 || st.Revision != low || f.Show() != "a:1" {
+				t.Errorf("%s, %+v; want one more session, a setback and index %d", f.Show(), st, low)
+			}
+			if want := fmt.Sprintf("etcd went back from index %d to %d", high, low); !strings.Contains(log(), want) {
+				t.Errorf("the log does not say %q:\n%s", want, log())
+			}
+			set(t, etcd, "a", 2)
+			f.Await(t, "a:2")
+		})
+	}
+}
+
 // Members of an etcd that is being upgraded, some of which name the cluster and some of which do not, are of one etcd.
 func TestAnEtcdThatBeginsToNameItsClusterIsTheSame(t *testing.T) {
 	etcd := etcdv2test.Start(t)
@@ -451,5 +493,21 @@ func TestAWeakListThatIsOlderIsAskedForAgain(t *testing.T) {
 	st := f.AwaitStatus(t, "a resync", func(st config.Status) bool { return st.Resyncs > 0 })
 	if f.Show() != "a:2" || st.Setbacks != 0 || st.Divergences != 0 || etcd.WeakLists() != 2 {
 		t.Errorf("%s after %d lists without quorum, %+v; want what is known", f.Show(), etcd.WeakLists(), st)
+	}
+}
+
+// A member that has not heard yet what others wrote elsewhere lags behind as well: that is no setback.
+func TestAWeakListThatLagsBehindWritesElsewhereIsAskedForAgain(t *testing.T) {
+	etcd, f := started(t, func(cfg *etcdconfig.Config) { cfg.Weak = true })
+	etcd.Lag()
+	for range 20 {
+		etcd.Put("/elsewhere", "1")
+	}
+	probed(t, f)
+	f.Resync()
+	f.Until(t, "a second SET", func() bool { return f.Sets() > 1 })
+	at, st := f.Last().Revision, f.Status()
+	if f.Show() != "a:1" || at != etcd.Index() || st.Setbacks != 0 || st.Divergences != 0 || etcd.WeakLists() != 2 {
+		t.Errorf("%s at index %d after %d lists without quorum, %+v; want what there is at index %d", f.Show(), at, etcd.WeakLists(), st, etcd.Index())
 	}
 }

@@ -73,6 +73,18 @@ func (s *Server) Wipe() {
 	s.index, s.keys, s.events = 3, map[string]*node{"/": {Dir: true}}, nil
 }
 
+// Backup returns a function that has it go back to what there is now, as an etcd that is restored from a backup.
+func (s *Server) Backup() (restore func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	then := snapshot{s.index, maps.Clone(s.keys)}
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.index, s.keys, s.events = then.index, maps.Clone(then.keys), nil
+	}
+}
+
 // SetWindow changes how many events are remembered.
 func (s *Server) SetWindow(n int) {
 	s.mu.Lock()
