@@ -6,15 +6,15 @@ import (
 	"kubeproxy/config"
 )
 
-// A clock finds out up to which moment the Updates tell everything that etcd had committed. What the watch delivers does
-// not say that: it may be seconds behind, in the network or in etcd. Two answers do. A progress report comes over
-// the same stream, after all that came before it; so when it comes, everything from before its request has been applied.
-// And a read gives a revision that etcd has reached; everything from before the read has been applied once the watch
-// has come to that revision. The read is for an etcd that leaves requests for progress unanswered: it does while the
-// watch is behind. Its fields belong to the goroutine in Run.
+// A clock finds out up to which moment the Updates tell everything that etcd had committed. What the watch delivers does not say that: it
+// may be seconds behind, in the network or in etcd. Two answers do. A progress report comes over the same stream, after all that came
+// before it; so when it comes, everything from before its request has been applied. And a read gives a revision that etcd has reached;
+// everything from before the read has been applied once the watch has come to that revision. The read is for an etcd that leaves requests
+// for progress unanswered: it does while the watch is behind. Its fields belong to the goroutine in Run.
 type clock struct {
 	asked  time.Time // when the request for progress was sent that has no answer; zero when there is none
 	readAt time.Time // when the read was sent that is under way, or was the last
+	least  int64     // the revision that etcd had reached then, as the watch had told
 	mark   int64     // the revision that it gave; 0 when the watch has come to it
 }
 
@@ -61,8 +61,9 @@ func (x *session) current(at time.Time) {
 // only the newest value of each key.
 const maxBehind = 10 * time.Second
 
-// behind reports whether a list would be faster than the watch.
+// behind reports whether a list would be faster than the watch. The time that the first list took does not count against the watch, nor does the
+// time in which it was asked nothing.
 func (x *session) behind() (late time.Duration, yes bool) {
 	late = time.Since(x.Status().Current)
-	return late, x.watch.inbox.blockedOnce() && late > maxBehind
+	return late, x.watch.inbox.blockedOnce() && !x.asked.IsZero() && min(late, time.Since(x.stood)) > maxBehind
 }

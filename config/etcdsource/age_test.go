@@ -113,3 +113,106 @@ func TestAWatchFarBehindMoreThanMemoryHoldsIsGivenUp(t *testing.T) {
 		}
 	})
 }
+
+// What the watch told while the list was read did not fit into memory, and the list took longer than a watch may be behind.
+func TestTheTimeOfTheFirstListDoesNotCountAgainstTheWatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := standing(t)
+		x.stood = time.Time{}
+		x.timer.Reset(x.cfg.ProbePeriod)
+		x.probes.busy = true // so that no read is sent
+		x.watch.inbox.blocked = true
+		l := listing{revision: 5, asked: time.Now()}
+		time.Sleep(maxBehind + 2*time.Second)
+		if err := x.use(l); err != nil || x.stood.IsZero() {
+			t.Fatalf("%v; want the list in force", err)
+		}
+		select {
+		case <-x.timer.C:
+			t.Error("the first period is over when it begins")
+		default:
+		}
+		if x.watch.inbox.blocked {
+			t.Error("that memory was full before the list was in force still counts")
+		}
+		for opened := time.Now(); time.Since(opened) < maxBehind; { // the watch does not answer, and fills the memory again and again
+			<-x.timer.C
+			x.watch.inbox.blocked = true
+			if err := x.period(); err != nil {
+				t.Fatalf("%v after the list was in force: %v", time.Since(opened), err)
+			}
+			x.stir()
+		}
+		<-x.timer.C
+		x.watch.inbox.blocked = true
+		if err := x.period(); causeOf(err) != Stale || !strings.Contains(err.Error(), "the watch is 22s behind") {
+			t.Errorf("%v; want the end of the session", err)
+		}
+	})
+}
+
+// A long period lies between two questions, so the state is as old as that although each of them was answered.
+func TestAWatchIsNotBehindThatHasAnsweredWhatItWasAsked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := behindIt(t)
+		for range 3 {
+			time.Sleep(2 * maxBehind)
+			x.watch.inbox.blocked = true
+			if err := x.period(); err != nil {
+				t.Fatal(err)
+			}
+			if err := x.receive(progress(9)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
+func TestAReadOfAnEtcdThatIsNotWhatItWasDoesNotMakeTheStateCurrent(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		says  listing
+		stage stage // calm: the watch has spoken meanwhile
+		ends  bool
+	}{
+		{"it went back", listing{cluster: 1, revision: 7}, reading, true},
+		{"it went back, and the watch has spoken", listing{cluster: 1, revision: 7}, calm, false},
+		{"another cluster", listing{cluster: 2, revision: 100}, reading, true},
+		{"another cluster, and the watch has spoken", listing{cluster: 2, revision: 100}, calm, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			x := behindIt(t)
+			listed := x.Status().Current
+			x.watched, x.heard, x.applied = 1, 100, 100
+			x.read()
+			<-x.probes.answers // of this address, where there is no etcd
+			x.probes.busy = false
+			x.stage = test.stage
+			err := x.probed(answer{listing: test.says})
+			if test.ends != (err != nil) || test.ends && causeOf(err) != WentBack {
+				t.Errorf("%v; want an end: %v", err, test.ends)
+			}
+			x.deliver(t, value("a", 101, addrs("10.0.0.1:1")))
+			if st := x.Status(); !st.Current.Equal(listed) {
+				t.Errorf("current %v after the list; want 0", st.Current.Sub(listed))
+			}
+		})
+	}
+}
+
+func TestAReadThatTheWatchHasOvertakenMakesTheStateCurrent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := behindIt(t)
+		x.heard = 7
+		time.Sleep(time.Second)
+		read := time.Now()
+		x.readAt, x.least = read, x.heard // as read does
+		x.deliver(t, value("a", 9, addrs("10.0.0.1:1")))
+		if err := x.probed(answer{listing: listing{revision: 8}}); err != nil {
+			t.Fatal(err)
+		}
+		if st := x.Status(); !st.Current.Equal(read) {
+			t.Errorf("current since %v; want since the read", time.Since(st.Current))
+		}
+	})
+}

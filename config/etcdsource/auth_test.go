@@ -20,6 +20,12 @@ import (
 func withAuth(t *testing.T, etcd *etcdtest.Process) *clientv3.Client {
 	t.Helper()
 	etcdtest.EnableAuth(t, etcd.Client(t), "root password", "proxy", "proxy password", registry.Prefix)
+	return asRoot(t, etcd)
+}
+
+// asRoot returns a new client of root.
+func asRoot(t *testing.T, etcd *etcdtest.Process) *clientv3.Client {
+	t.Helper()
 	return etcd.Client(t, func(cfg *clientv3.Config) { cfg.Username, cfg.Password = "root", "root password" })
 }
 
@@ -54,27 +60,7 @@ func TestAnExpiredTokenIsRenewedWithoutAWord(t *testing.T) {
 	f := follow(t, asProxy(quick(etcd.URL())))
 	f.await(t, "a:1 | ")
 	log := logSince(t)
-
-	// Wait until a token of the same age is refused.
-	cfg := asProxy(quick(etcd.URL()))
-	cfg, err := cfg.Complete()
-	if err != nil {
-		t.Fatal(err)
-	}
-	witness, err := (&dialer{cfg, etcdconfig.NewNames(nil)}).dial(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer witness.close()
-	for deadline := time.Now().Add(patience); ; time.Sleep(3 * time.Second) { // each use renews it
-		_, err := newest(t.Context(), witness, nil)
-		if errors.Is(err, rpctypes.ErrInvalidAuthToken) {
-			break
-		}
-		if err != nil || time.Now().After(deadline) {
-			t.Fatalf("the token does not expire: %v", err)
-		}
-	}
+	tokensExpire(t, etcd)
 	f.resync(t)
 	put(t, c, spec("a"), port(2))
 	f.await(t, "a:2 | ")
@@ -87,9 +73,120 @@ func TestAnExpiredTokenIsRenewedWithoutAWord(t *testing.T) {
 
 	etcd.Kill()
 	etcd.Start(t)
-	c = etcd.Client(t, func(cfg *clientv3.Config) { cfg.Username, cfg.Password = "root", "root password" })
-	put(t, c, spec("a"), port(3))
+	put(t, asRoot(t, etcd), spec("a"), port(3))
 	f.await(t, "a:3 | ")
+}
+
+// The stream of the session that stands has the old token for ever, and a watch of a key is a new request.
+func TestAKeyThatIsNamedAfterTheTokenExpiredIsFollowedWithoutAWord(t *testing.T) {
+	etcd := etcdtest.StartProcess(t, "--auth-token-ttl=1")
+	c := withAuth(t, etcd)
+	if _, err := c.RoleGrantPermission(t.Context(), "reader", leader, "", clientv3.PermissionType(clientv3.PermRead)); err != nil {
+		t.Fatal(err)
+	}
+	put(t, c, spec("pg"), port(1), ends("pg"), called("m1", "m2"), leader, "m2")
+	cfg := asProxy(mayFollow(etcd.URL()))
+	cfg.DialTimeout, cfg.RequestTimeout = patience, patience // to check a password takes etcd its time
+	f := follow(t, cfg)
+	f.await(t, "pg:1 | pg=10.0.0.1:1,10.0.0.2:1")
+	before := f.awaitStatus(t, "connected", func(st config.Status) bool { return st.Connected })
+	log := logSince(t)
+	tokensExpire(t, etcd)
+	put(t, asRoot(t, etcd), spec("pg"), electing(leader))
+	f.await(t, "pg:1 | pg=10.0.0.2:1")
+	st := f.source.Status()
+	if st.Sessions != 2 || ended(st)[Refused] != 0 || ended(st)[Cancelled] != 1 {
+		t.Errorf("%d sessions, ended by %v; want a second one, and no refusal", st.Sessions, st.Ends)
+	}
+	if !st.Connected || !st.Since.Equal(before.Since) {
+		t.Errorf("connected %v since %v; want since %v", st.Connected, st.Since, before.Since)
+	}
+	if text := log(); strings.Contains(text, "etcd at ") || strings.Contains(text, "token") {
+		t.Errorf("it was said:\n%s", text)
+	}
+}
+
+// A process that was stopped for longer than a token lives has to ask etcd for its revision, before it takes any more.
+func TestAStoppedWatchWhoseTokenHasExpiredIsGivenUpWhenItIsFarBehind(t *testing.T) {
+	etcd := etcdtest.StartProcess(t, "--auth-token-ttl=1")
+	put(t, withAuth(t, etcd), spec("a"), port(1))
+	link := etcdtest.NewLink(t, etcd.Addr())
+	cfg := asProxy(quick(link.Addr()))
+	cfg.DialTimeout, cfg.RequestTimeout = patience, patience
+	cfg.ProbePeriod = time.Second // the question has two: quick's are short for a busy machine
+	cfg.BehindRevisions, cfg.BehindBytes = 50, 1000
+	f := follow(t, cfg)
+	f.await(t, "a:1 | ")
+	release := link.Hold() // as a process that is stopped takes nothing, and asks nothing
+	start := time.Now()
+	tokensExpire(t, etcd)
+	time.Sleep(time.Until(start.Add(4 * cfg.ProbePeriod))) // a silence
+	c := asRoot(t, etcd)
+	for i := range 300 {
+		put(t, c, spec("a"), port(2+i))
+	}
+	release()
+	f.await(t, "a:301 | ")
+	if st := f.source.Status(); st.Sessions != 2 || ended(st)[Behind] != 1 {
+		t.Errorf("%d sessions, ended by %v; want the first one found to be far behind", st.Sessions, st.Ends)
+	}
+}
+
+func TestTheRevisionIsAskedForWithANewTokenWhereTheOldOneIsRefused(t *testing.T) {
+	etcd := etcdtest.StartProcess(t)
+	cfg := asProxy(quick(etcd.URL()))
+	cfg.DialTimeout = patience // to check a password takes etcd its time
+	asks := func(who string, c *client, want bool) {
+		t.Helper()
+		if got := c.reached(t.Context(), patience); (got > 0) != want {
+			t.Errorf("%s: revision %d; want one: %v", who, got, want)
+		}
+	}
+	early, nobody := dialled(t, cfg), dialled(t, quick(etcd.URL()))
+	asks("a user without authentication", early, true)
+	c := withAuth(t, etcd)
+	asks("a user who logged in before authentication was turned on", early, true)
+	asks("no user", nobody, false)
+
+	late := dialled(t, cfg)
+	if _, err := c.UserChangePassword(t.Context(), "proxy", "another"); err != nil { // which ends all tokens of the user
+		t.Fatal(err)
+	}
+	asks("a user whose password is wrong", late, false)
+	if _, err := c.UserChangePassword(t.Context(), "proxy", "proxy password"); err != nil {
+		t.Fatal(err)
+	}
+	asks("a user whose token was refused, and whose password is right", late, true)
+}
+
+// dialled is a client of the source's.
+func dialled(t *testing.T, cfg Config) *client {
+	t.Helper()
+	cfg, err := cfg.Complete()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := (&dialer{cfg, etcdconfig.NewNames(nil)}).dial(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.close)
+	return c
+}
+
+// tokensExpire waits until etcd refuses a token that is newer than any that was in use before.
+func tokensExpire(t *testing.T, etcd *etcdtest.Process) {
+	t.Helper()
+	witness := dialled(t, asProxy(quick(etcd.URL())))
+	for deadline := time.Now().Add(patience); ; time.Sleep(3 * time.Second) { // each use renews it
+		_, err := newest(t.Context(), witness, nil)
+		if errors.Is(err, rpctypes.ErrInvalidAuthToken) {
+			return
+		}
+		if err != nil || time.Now().After(deadline) {
+			t.Fatalf("the token does not expire: %v", err)
+		}
+	}
 }
 
 func TestAWrongPasswordIsNamedAndTheRightOneHeals(t *testing.T) {

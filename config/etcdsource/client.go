@@ -28,8 +28,7 @@ const (
 	keepaliveTimeout = 3 * time.Second
 )
 
-// maxBackoff is the longest pause between two attempts, gRPC's own included, which would otherwise
-// grow to two minutes.
+// maxBackoff is the longest pause between two attempts, gRPC's own included, which would otherwise grow to two minutes.
 const maxBackoff = time.Second
 
 // window is how much etcd may send ahead of our reading it. That it is said saves gRPC finding out: it would
@@ -39,19 +38,17 @@ const maxBackoff = time.Second
 // etcd sends to a node that takes nothing.
 const window = 2 << 20
 
-// A client is a fresh connection to etcd and, with a user, a fresh token. Neither outlives a session: an
-// etcd that was restored or wiped does not refuse a token of before, but waits with it until its log
-// has grown to where it was.
+// A client is a fresh connection to etcd and, with a user, a fresh token. Neither outlives a session: an etcd that was restored or wiped
+// does not refuse a token of before, but waits with it until its log has grown to where it was.
 //
-// clientv3 gives us the balancing over members, TLS and the pulse. Its Get and Watch we leave alone
-// and call etcd's own protocol: they wait for a connection, try again and resume behind the
-// caller's back, where we want to be told what went wrong, at once, and decide ourselves.
+// clientv3 gives us the balancing over members, TLS and the pulse. Its Get and Watch we leave alone and call etcd's own protocol: they wait
+// for a connection, try again and resume behind the caller's back, where we want to be told what went wrong, at once, and decide ourselves.
 type client struct {
-	conn  *clientv3.Client
-	kv    etcdserverpb.KVClient
-	watch etcdserverpb.WatchClient
-
-	streamless bool // lists come in pages: see errNoStreams
+	conn       *clientv3.Client
+	kv         etcdserverpb.KVClient
+	watch      etcdserverpb.WatchClient
+	login      func(ctx context.Context) error // gets a fresh token, while no other call begins; nil without a user
+	streamless bool                            // lists come in pages: see errNoStreams
 }
 
 // dial returns a client, logged in if there is a user. Without one it does not touch the network:
@@ -89,7 +86,8 @@ func (c *dialer) dial(ctx context.Context, received *atomic.Int64) (*client, err
 	}
 	cl := &client{conn: conn, kv: etcdserverpb.NewKVClient(conn.ActiveConnection()), watch: etcdserverpb.NewWatchClient(conn.ActiveConnection())}
 	if c.Username != "" {
-		if err := token.login(ctx, conn.ActiveConnection(), &c.Config); err != nil {
+		cl.login = func(ctx context.Context) error { return token.login(ctx, conn.ActiveConnection(), &c.Config) }
+		if err := cl.login(ctx); err != nil {
 			cl.close()
 			return nil, err
 		}
@@ -115,7 +113,7 @@ var callOptions = []grpc.CallOption{grpc.MaxCallRecvMsgSize(maxMessage)}
 
 // A token is what etcd gives a user who has logged in. clientv3 could keep it for us, but it asks
 // for it in New, which then blocks, and hides why it could not have it.
-type token struct{ text string } // set before the first call that uses it
+type token struct{ text string } // set while no call that uses it begins
 
 func (t *token) login(ctx context.Context, conn *grpc.ClientConn, c *Config) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.DialTimeout, fmt.Errorf("no answer for %v", c.DialTimeout))

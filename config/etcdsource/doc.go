@@ -2,33 +2,28 @@
 //
 // # What it is for
 //
-// The registry is a prefix in etcd. Others write to it, whenever they like; we must know at any moment
-// what it says, and must go on knowing what it said when etcd cannot be reached. A [Source] turns the one
-// into the other: it sends a stream of [registry.Update], first a SET with everything, then whatever
-// changes, and now and then a SET again.
+// The registry is a prefix in etcd. Others write to it, whenever they like; we must know at any moment what it says, and must go on knowing
+// what it said when etcd cannot be reached. A [Source] turns the one into the other: it sends a stream of [registry.Update], first a SET
+// with everything, then whatever changes, and now and then a SET again.
 //
-// That looks like two calls, Get and Watch. The difficulty is all in the word "again". Connections break,
-// tokens expire, history is compacted away under a reader, members lag behind, and sometimes an
-// operator restores last night's backup, or starts afresh with the same flags, and etcd comes back with
-// the same ids, the same revision numbers and other values. v0.4 watched "from now" after each of its
-// troubles and hoped for the next list (D20). Here the aim is to be able to say at each step what is
-// known, and why.
+// That looks like two calls, Get and Watch. The difficulty is all in the word "again". Connections break, tokens expire, history is
+// compacted away under a reader, members lag behind, and sometimes an operator restores last night's backup, or starts afresh with the same
+// flags, and etcd comes back with the same ids, the same revision numbers and other values. v0.4 watched "from now" after each of its
+// troubles and hoped for the next list (D20). Here the aim is to be able to say at each step what is known, and why.
 //
 // # The invariant
 //
 //	After each Update the source's state equals the registry at exactly that Update's revision,
 //	and the revision never goes back unless etcd itself did.
 //
-// "Equals" means for each key: the newest decodable value that the source was given, at or before that
-// revision, within the key's present life (the same create revision). So a value that does not decode
-// leaves the last good version of its key in force and touches nothing else (D17, D18); a delete or
-// a re-creation ends that version.
+// "Equals" means for each key: the newest decodable value that the source was given, at or before that revision, within the key's present
+// life (the same create revision). So a value that does not decode leaves the last good version of its key in force and touches nothing
+// else (D17, D18); a delete or a re-creation ends that version.
 //
 // # A session
 //
-// All work is done in sessions. A session is one watch stream on a connection of its own, and it is never
-// resumed: a stream that still stands is the only thing which shows that the etcd behind it is still the
-// same one. When it breaks, the next session begins anew.
+// All work is done in sessions. A session is one watch stream on a connection of its own, and it is never resumed: a stream that still
+// stands is the only thing which shows that the etcd behind it is still the same one. When it breaks, the next session begins anew.
 //
 //	 watch connection                             list connection
 //	      │
@@ -52,20 +47,17 @@
 //	      ▼
 //	  broken, cancelled, dead, went back ──▶ what is known stays in force; the next session begins
 //
-// Because the watch stands before the list is asked for, nothing can fall between them, and no revision
-// to resume from can be compacted away. The two have separate connections so that a long list does not
-// hold up the events.
+// Because the watch stands before the list is asked for, nothing can fall between them, and no revision to resume from can be compacted
+// away. The two have separate connections so that a long list does not hold up the events.
 //
-// A list, once it is in, is the truth, empty or not (D9). What is different in it is decided by the bytes,
-// never by revisions. And where a resync differs from what the watch has told, the watch has lost
-// something: such a divergence is mended, counted and logged.
+// A list, once it is in, is the truth, empty or not (D9). What is different in it is decided by the bytes, never by revisions. And where a
+// resync differs from what the watch has told, the watch has lost something: such a divergence is mended, counted and logged.
 //
 // # Silence
 //
-// Most of the time nothing is written, and a watch that has nothing to tell looks just like one that
-// has died without a word. So after a second of silence the watch is asked how far it has come, which
-// an etcd answers at once. If it does not, etcd is asked over another connection which revision it has
-// reached. Only when that is further than the watch has come, and it still does not come, is the watch
+// Most of the time nothing is written, and a watch that has nothing to tell looks just like one that has died without a word. So after a
+// second of silence the watch is asked how far it has come, which an etcd answers at once. If it does not, etcd is asked over another
+// connection which revision it has reached. Only when that is further than the watch has come, and it still does not come, is the watch
 // given up. See probe.go.
 //
 // A watch that speaks may be far behind, because this process was stopped or is slow. Then etcd would read its history for it, and hold all writes
@@ -92,10 +84,9 @@
 //
 // # What it cannot know
 //
-// Behind etcd's grpc-proxy the stream that stands is the proxy's, which resumes its own behind our back,
-// and answers no progress requests. There, a silent watch is proved alive by reading which keys have
-// changed, and whether lists and watch are of the same etcd is taken on trust; a resync mends what that
-// trust cost.
+// Behind etcd's grpc-proxy the stream that stands is the proxy's, which resumes its own behind our back, and answers no progress requests.
+// There, a silent watch is proved alive by reading which keys have changed, and whether lists and watch are of the same etcd is taken on
+// trust; a resync mends what that trust cost.
 //
 // # Reading order
 //

@@ -2,6 +2,7 @@ package etcdsource
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -80,14 +81,22 @@ func (x *session) refuse(key, why string) {
 	}
 }
 
+// errOldToken ends a session whose stream keeps the token that it began with, though that has expired or the password has changed. Or it has none, and
+// authentication was turned on since. The next session logs in anew.
+var errOldToken = errors.New("the stream of the watch needs a new login")
+
 // followed handles the answer to the request for a watch of a key.
 func (x *session) followed(n notice) error {
 	key := x.pendingKey
 	x.pendingKey = ""
 	switch {
-	case strings.HasSuffix(n.refused, rpctypes.ErrInvalidAuthToken.Error()), strings.HasSuffix(n.refused, rpctypes.ErrAuthOldRevision.Error()):
-		// A stream keeps the token that it began with, though it has expired or the password has changed. The next session logs in anew.
-		return remote.Because(Refused, fmt.Errorf("watch of key %s refused: %s", registry.Quote(key), registry.Quote(n.refused)))
+	case strings.HasSuffix(n.refused, rpctypes.ErrInvalidAuthToken.Error()), strings.HasSuffix(n.refused, rpctypes.ErrAuthOldRevision.Error()),
+		strings.HasSuffix(n.refused, rpctypes.ErrUserEmpty.Error()) && x.cfg.Username != "":
+		err := remote.Because(Refused, fmt.Errorf("watch of key %s refused: %s", registry.Quote(key), registry.Quote(n.refused)))
+		if x.stood.IsZero() || time.Since(x.stood) < maxBackoff {
+			return err // a new token is refused: an operator has to know
+		}
+		return remote.Because(Cancelled, fmt.Errorf("%w: %w", errOldToken, err))
 	case n.refused != "":
 		x.refuse(key, "etcd says "+registry.Quote(n.refused))
 	case n.id != firstID+x.lastID: // it is taken back

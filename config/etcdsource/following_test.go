@@ -1,6 +1,7 @@
 package etcdsource
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -365,22 +366,34 @@ func TestAServiceWhoseKeyWasNeverReadHasNoEndpoints(t *testing.T) {
 }
 
 func TestAStreamWhoseTokenIsStaleEndsWhenAKeyIsToBeWatched(t *testing.T) {
-	for reason, ends := range map[string]bool{
-		rpctypes.ErrGRPCInvalidAuthToken.Error(): true,
-		rpctypes.ErrGRPCAuthOldRevision.Error():  true,
-		rpctypes.ErrGRPCPermissionDenied.Error(): false,
+	for _, test := range []struct {
+		reason, user string
+		stood        time.Duration
+		ends, quiet  bool
+	}{
+		{rpctypes.ErrGRPCInvalidAuthToken.Error(), "proxy", maxBackoff, true, true},
+		{rpctypes.ErrGRPCAuthOldRevision.Error(), "proxy", maxBackoff, true, true},
+		{rpctypes.ErrGRPCUserEmpty.Error(), "proxy", maxBackoff, true, true}, // authentication was turned on
+		{rpctypes.ErrGRPCUserEmpty.Error(), "", maxBackoff, false, false},
+		{rpctypes.ErrGRPCPermissionDenied.Error(), "proxy", maxBackoff, false, false},
+		{rpctypes.ErrGRPCInvalidAuthToken.Error(), "proxy", 0, true, false}, // or an etcd that refuses each token would be silence for ever
 	} {
 		x, _ := followingSession(t)
+		x.cfg.Username, x.stood = test.user, time.Now().Add(-test.stood)
 		clear(x.watches)
 		if !x.follow() {
 			t.Fatal("no watch is asked for")
 		}
-		err := x.receive(delivery{at: time.Now(), notices: []notice{{created: true, id: -1, refused: reason}}})
-		if (err != nil) != ends || x.refused[leader] == ends {
-			t.Errorf("%s: error %v, refused %v", reason, err, x.refused)
+		err := x.receive(delivery{at: time.Now(), notices: []notice{{created: true, id: -1, refused: test.reason}}})
+		if (err != nil) != test.ends || x.refused[leader] == test.ends {
+			t.Errorf("%+v: error %v, refused %v", test, err, x.refused)
 		}
-		if ends && (causeOf(err) != Refused || !strings.Contains(err.Error(), leader)) {
-			t.Errorf("%s: cause %v of error %v", reason, causeOf(err), err)
+		want := Refused
+		if test.quiet {
+			want = Cancelled
+		}
+		if test.ends && (causeOf(err) != want || errors.Is(err, errOldToken) != test.quiet || !strings.Contains(err.Error(), leader)) {
+			t.Errorf("%+v: cause %v of error %v", test, causeOf(err), err)
 		}
 	}
 }

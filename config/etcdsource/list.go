@@ -241,12 +241,20 @@ func newest(ctx context.Context, c *client, _ func()) (listing, error) {
 	return listing{cluster: resp.Header.GetClusterId(), revision: resp.Header.GetRevision()}, nil
 }
 
-// reached asks a member for its own revision, whatever the others have reached; 0 when it does not say in time.
+// reached asks a member for its own revision, whatever the others have reached; 0 when it does not say in time. A process that was stopped comes
+// back with a token that may have expired: refused, it logs in anew and asks again. If etcd still refuses, 0 keeps the watch, which needs no token.
 func (c *client) reached(ctx context.Context, timeout time.Duration) int64 {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	resp, _ := c.kv.Range(ctx, &etcdserverpb.RangeRequest{Key: prefixStart, CountOnly: true, Serializable: true}, callOptions...)
-	return resp.GetHeader().GetRevision()
+	ask := func() (int64, error) {
+		ctx, cancel := context.WithTimeout(ctx, timeout)
+		defer cancel()
+		resp, err := c.kv.Range(ctx, &etcdserverpb.RangeRequest{Key: prefixStart, CountOnly: true, Serializable: true}, callOptions...)
+		return resp.GetHeader().GetRevision(), explain(ctx, err)
+	}
+	revision, err := ask()
+	if causeOf(err) == Refused && c.login != nil && c.login(ctx) == nil {
+		revision, _ = ask()
+	}
+	return revision
 }
 
 // changes asks for the state of a revision, but only for keys that were put after another, without

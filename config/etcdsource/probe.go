@@ -12,8 +12,7 @@ import (
 	"kubeproxy/internal/backoff"
 )
 
-// A probe finds out whether a watch that says nothing is idle or dead. Its fields belong to the
-// goroutine in Run.
+// A probe finds out whether a watch that says nothing is idle or dead. Its fields belong to the goroutine in Run.
 type probe struct {
 	stage     stage
 	timer     *time.Timer
@@ -39,8 +38,7 @@ const (
 	proving       // whether the watch has missed anything
 )
 
-// maxUnheeded is how many progress requests a watch is sent that never answers one. A grpc-proxy never
-// does, and logs an error for each.
+// maxUnheeded is how many progress requests a watch is sent that never answers one. A grpc-proxy never does, and logs an error for each.
 const maxUnheeded = 3
 
 // stir notes that the watch has said something. The timer goes on while the stage is calm or asked, so that a busy watch
@@ -115,7 +113,7 @@ func (x *session) period() error {
 
 // read asks etcd, beside the watch, which revision it has reached.
 func (x *session) read() {
-	x.readAt, x.mark = time.Now(), 0
+	x.readAt, x.least, x.mark = time.Now(), x.heard, 0
 	x.probes.ask(x.ctx, x.cfg.readTimeout(), newest)
 }
 
@@ -127,7 +125,8 @@ func (x *session) probed(a answer) error {
 	if x.answers {
 		x.probes.close() // such an etcd is seldom asked, and by then the connection may be as deaf as the watch
 	}
-	if a.err == nil && x.stage != proving {
+	another := x.watched != 0 && a.cluster != x.watched
+	if a.err == nil && x.stage != proving && !another && a.revision >= x.least { // else it says nothing of the watched etcd, or that it went back
 		x.found(a.revision)
 	}
 	switch {
@@ -143,7 +142,7 @@ func (x *session) probed(a answer) error {
 		x.stage = asked
 		x.timer.Reset(x.unreached.Next())
 		return nil
-	case x.watched != 0 && a.cluster != x.watched:
+	case another:
 		return remote.Because(WentBack, fmt.Errorf("watch and read are of two clusters, %x and %x", x.watched, a.cluster))
 	}
 	x.unreached.Reset()

@@ -430,12 +430,13 @@ func (x *session) open() error {
 		x.recovered(away, told || gap.loud, fmt.Sprintf("read at revision %d, was %d; %s", l.revision, gap.from, gap.different.Differ()))
 	}
 	x.current(l.asked)
-	x.asked = time.Time{} // etcd drops requests that come before its watch is in step
+	x.asked = time.Time{}       // etcd drops requests that come before its watch is in step
+	x.watch.inbox.blockedOnce() // and nobody took what came before: see behind
+	x.wait()                    // the first period begins now
 	if len(x.watches) == 0 || len(x.held.Events) == 0 {
 		return x.release(math.MaxInt64)
 	}
-	x.wait() // the other watches may not have told of the same revisions yet: they have a period
-	x.askAgain()
+	x.askAgain() // the other watches may not have told of the same revisions yet: they have that period
 	return nil
 }
 

@@ -99,6 +99,10 @@ func (s *Source) Run(ctx context.Context, out chan<- registry.Update) error {
 		if stood && s.log.End(int(causeOf(err))) { // else something breaks it again and again
 			wait.Reset()
 		}
+		if errors.Is(err, errOldToken) { // a token is renewed without a word
+			glog.V(4).Infof("watching etcd anew: %v", err)
+			continue
+		}
 		s.trouble(err)
 		backoff.Sleep(ctx, spread(err))
 	}

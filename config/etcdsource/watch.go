@@ -18,8 +18,7 @@ import (
 	"kubeproxy/registry"
 )
 
-// manualProgress is the watch id of an answer to a progress request. Progress that etcd reports on
-// its own carries the id of the watch.
+// manualProgress is the watch id of an answer to a progress request. Progress that etcd reports on its own carries the id of the watch.
 const manualProgress = -1
 
 // A watch is one watch stream, over a connection of its own. It never resumes. Whatever broke it, the
@@ -31,7 +30,7 @@ type watch struct {
 	err      error                           // why; valid once over is closed
 	requests chan *etcdserverpb.WatchRequest // what the owner wants to have sent
 	gauge    *behind.Gauge                   // of how far it is behind
-	reached  func(ctx context.Context) int64 // asks etcd for its revision, over the same connection; 0 when it does not say in time
+	reached  func(ctx context.Context) int64 // asks etcd for its revision, over the same connection; 0 when it does not say: see client.reached
 	cancel   context.CancelFunc
 }
 
@@ -214,9 +213,8 @@ func (w *watch) askProgress() bool {
 		ProgressRequest: new(etcdserverpb.WatchProgressRequest)}})
 }
 
-// challenge has etcd asked for a sign of life: another watch on this stream, of one key and without
-// events, which is taken back at once. Unlike a progress request it is always answered, even if with a
-// refusal, and exactly once.
+// challenge has etcd asked for a sign of life: another watch on this stream, of one key and without events, which is taken back at once.
+// Unlike a progress request it is always answered, even if with a refusal, and exactly once.
 func (w *watch) challenge() bool {
 	return w.ask(creation(&etcdserverpb.WatchCreateRequest{Key: prefixStart, Filters: []etcdserverpb.WatchCreateRequest_FilterType{
 		etcdserverpb.WatchCreateRequest_NOPUT, etcdserverpb.WatchCreateRequest_NODELETE}}))

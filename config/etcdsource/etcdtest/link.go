@@ -1,7 +1,9 @@
 package etcdtest
 
 import (
+	"maps"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -91,6 +93,24 @@ func (l *Link) Up() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.down = false
+}
+
+// Hold has everything wait that is sent over the open connections, as if a process at one end were stopped, and swallows what opens meanwhile.
+// After release they go on, and new ones pass.
+func (l *Link) Hold() (release func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.down = true
+	held := slices.Collect(maps.Keys(l.lanes))
+	for _, c := range held {
+		c.held.Lock()
+	}
+	return func() {
+		for _, c := range held {
+			c.held.Unlock()
+		}
+		l.Up()
+	}
 }
 
 func (l *Link) accept() {
