@@ -14,7 +14,6 @@ import (
 	"kubeproxy/internal/takeover"
 	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/handover"
-	"kubeproxy/proxy/sockopt"
 	"kubeproxy/registry"
 )
 
@@ -34,7 +33,7 @@ func (p *Proxier) Listeners() ([]takeover.Item, error) {
 	}
 	items := []takeover.Item{handover.Encode(&handover.Greeting{Version: handover.Version, Live: p.engine.IsLive()})}
 	for _, l := range inOrder(slices.Collect(maps.Values(p.listeners))) {
-		message := handover.Listener{ID: l.id, Bind: p.cfg.At(l.id).Addr(), Open: l.socket != nil}
+		message := handover.Listener{ID: l.id, Bind: p.cfg.At(l.id).Addr(), Open: l.socket != nil, Held: l.socket == nil && p.gate.IsHeld(l.id)}
 		for c := range l.claims.all() {
 			message.Claims = append(message.Claims, c.Key)
 		}
@@ -47,6 +46,9 @@ func (p *Proxier) Listeners() ([]takeover.Item, error) {
 			descriptors = []int{fd}
 		}
 		items = append(items, handover.Encode(&message, descriptors...))
+	}
+	for id, fd := range p.inheritedLocked() { // or the successor would take what a keeper has for another program's
+		items = append(items, handover.Encode(&handover.Listener{ID: id, Bind: p.cfg.At(id).Addr(), Open: true, Claims: []registry.PortKey{nobody}}, fd))
 	}
 	p.stage, p.lent = offers, 0
 	return items, nil
@@ -168,6 +170,8 @@ func (p *Proxier) AdoptListeners(items []takeover.Item) (live bool, err error) {
 			inherited[r.ID] = r.Claims
 			if r.Open {
 				sockets[r.ID] = item.Descriptors[0]
+			} else if r.Held {
+				p.gate.Hold(r.ID)
 			}
 		default:
 			return false, fmt.Errorf("%T among the listeners", message)
@@ -255,25 +259,15 @@ func (p *Proxier) Serve() {
 		return
 	}
 	p.endAdoptionLocked() // it has lent something, and ended
-	p.stage, p.inherited = serves, nil
-	p.closeUnclaimedLocked()
+	p.stage = serves
+	p.closeLeftoverLocked() // a predecessor that has the last copy closes it
+	p.inherited = nil
+	aside := p.engine.Leftover() // or Resume would close them
 	p.engine.Resume()
+	p.giveInheritedLocked(aside)
 	for id, l := range p.listeners {
 		if l.socket != nil {
 			p.tellKeeperLocked(id, false)
 		}
-	}
-}
-
-// closeUnclaimedLocked closes the listeners of the predecessor that no service claims here. A keeper has copies of its own, in whose queues
-// clients would wait for good.
-func (p *Proxier) closeUnclaimedLocked() {
-	for id, fd := range p.engine.Leftover() {
-		if !p.keepsLocked(id) {
-			sockopt.Close(fd) // the predecessor has the last copy, and closes it
-			continue
-		}
-		sockopt.EndListening(fd)
-		p.tellKeeperLocked(id, true)
 	}
 }

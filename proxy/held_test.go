@@ -102,6 +102,18 @@ func TestAPortThatAnotherProgramHeldIsTakenOnceItHasBeenFreeFor15Seconds(t *test
 				time.Sleep(2 * time.Second)
 			}
 		}},
+		{"it restarts while a successor is at work, so that nobody looks", func(p *Proxier, m *machine) {
+			m.occupy(ssh, false)
+			time.Sleep(10 * time.Second)
+			p.mu.Lock()
+			p.stage = offers
+			p.mu.Unlock()
+			m.occupy(ssh, true)
+			time.Sleep(10 * time.Second)
+			m.occupy(ssh, false)
+			p.Thaw()
+			synctest.Wait()
+		}},
 		{"the record is written anew while it restarts", func(p *Proxier, m *machine) {
 			m.occupy(ssh, false)
 			for range 20 {

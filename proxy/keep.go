@@ -13,23 +13,6 @@ import (
 // keepAgain is how long after an error the keeper is told again.
 const keepAgain = 5 * time.Second
 
-// Inherit has the first batch open its ports with sockets that a keeper had from a process that was killed. The proxier owns them. Those
-// that no service wants are closed after the first batch.
-func (p *Proxier) Inherit(sockets map[registry.ListenerID]int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.engine.Inherit(sockets)
-}
-
-// closeLeftoverLocked closes the sockets of Inherit that no port has taken.
-func (p *Proxier) closeLeftoverLocked() {
-	for id, fd := range p.engine.Leftover() {
-		glog.Infof("%s is closed: it was open before, and no service claims it now", id)
-		sockopt.EndListening(fd)
-		p.tellKeeperLocked(id, true)
-	}
-}
-
 // tellKeeperLocked notes that a port was opened or closed. closed: what the keeper has for it is of no use any more. During a take-over the
 // keeper is told nothing: it has the sockets of the predecessor, who may go on with them.
 func (p *Proxier) tellKeeperLocked(id registry.ListenerID, closed bool) {

@@ -29,12 +29,13 @@ const (
 	lastRetry  = 5 * time.Second
 )
 
-// openLocked opens the sockets of some listeners in this order, and sees to it that Run tries again
+// openLocked opens the sockets of some listeners in this order, those with an inherited socket first, and sees to it that Run tries again
 // those that cannot be opened.
 func (p *Proxier) openLocked(due []*listener) {
 	if len(due) == 0 {
 		return
 	}
+	due = inheritedFirst(due, p.inheritedLocked())
 	p.gate.Refresh()
 	own := sync.OnceValue(p.gate.System.OwnLocal) // only asked for if a port is in use
 	var lacking error                             // what the first for whom there was no descriptor was told
@@ -90,6 +91,10 @@ func (p *Proxier) openLocked(due []*listener) {
 
 // tryLocked opens the socket of l, which the gate allows. own returns the local ports of our own connections.
 func (p *Proxier) tryLocked(l *listener, own func() map[registry.ListenerID]bool) error {
+	if err := p.makeWayLocked(l.id); err != nil {
+		return err
+	}
+	p.takeBackLocked(l.id)
 	p.own.Add(l.id) // before it is open: no endpoint may lead back to us
 	s, err := p.engine.Listen(l.id, &l.owner, p.besideLocked(l.id)...)
 	if err != nil {

@@ -74,6 +74,19 @@ func (c *Config) refusal(service registry.Name, id registry.ListenerID) error {
 	return errPortNotAllowed
 }
 
+// mayBeClaimed reports whether there is a service that may have a listener.
+func (c *Config) mayBeClaimed(id registry.ListenerID) bool {
+	if c.refusal(registry.Name{}, id) == nil {
+		return true
+	}
+	for namespace := range c.NamespacePorts {
+		if c.refusal(registry.Name{Namespace: namespace}, id) == nil {
+			return true
+		}
+	}
+	return false
+}
+
 // wanted makes the claims of a service, in the order of its ports and without what only the balancer and the tallies can give them.
 // Those on ports that it may not have are refused.
 func (c *Config) wanted(service *registry.Service) (wanted, refused []*engine.Claim) {

@@ -68,4 +68,5 @@ func (p *Proxier) closeAllLocked() {
 	for _, l := range p.listeners {
 		p.closeLocked(l)
 	}
+	p.closeLeftoverLocked()
 }

@@ -24,6 +24,7 @@ func (p *Proxier) OnUpdate(batch registry.Batch) {
 	if p.stopped {
 		return
 	}
+	p.partial = batch.Partial
 	p.lb.SetEndpoints(batch.Endpoints)
 	touched := make(map[registry.ListenerID]struct{})
 	var newcomers []*engine.Claim
@@ -91,14 +92,17 @@ func (p *Proxier) OnUpdate(batch registry.Batch) {
 	if !batch.Partial {
 		p.lb.SettleOverrides()
 	}
+	if p.stage == serves {
+		p.closeLeftoverLocked()
+	}
 	select {
 	case <-p.synced:
 	default:
 		glog.Infof("the first state is in force: of %d ports that services claim, %d are open", len(p.listeners), len(p.listeners)-len(p.unopened))
-		close(p.synced)
-		if p.stage == serves {
-			p.closeLeftoverLocked()
+		if n := len(p.aside); n > 0 {
+			glog.Infof("%d ports that were open before stay open though no service claims them: a source has not been read yet, and clients wait for it", n)
 		}
+		close(p.synced)
 	}
 }
 

@@ -13,7 +13,8 @@ type Listener struct {
 	ID     registry.ListenerID
 	Bind   netip.Addr // that the socket is bound to: that of ID, or -bind_address
 	Open   bool
-	Claims []registry.PortKey // the owner first, then those who wait, in order
+	Claims []registry.PortKey // the owner first, then those who wait, in order; the zero PortKey alone: none is known yet, and clients wait
+	Held   bool               // it is not open, for another program had the port when it was last tried
 }
 
 func (*Listener) kind() uint16 { return kindListener }
@@ -31,6 +32,7 @@ func (l *Listener) fields(c *codec) {
 	c.bool(&l.Open)
 	list(c, &l.Claims, (*codec).portKey)
 	c.ip(&l.ID.Addr)
+	c.bool(&l.Held)
 }
 
 func (l *Listener) problem() error {

@@ -50,6 +50,9 @@ const heldMemory = time.Hour
 // localFreshFor is for how long the local range is taken to stay as it was read.
 const localFreshFor = time.Second
 
+// maxMissed is how many looks may be missed in a row before a held port counts as unseen. One that is a little late means nothing.
+const maxMissed = 3
+
 // NewGate returns a gate of this machine. A port that another program had may be opened once it has been free for delay; it is looked at
 // once in a period.
 func NewGate(delay, period time.Duration) *Gate {
@@ -120,9 +123,19 @@ func (g *Gate) Failed(id registry.ListenerID, err error, own func() map[registry
 	case own()[id.AtNode()]:
 		return fmt.Errorf("%w: %w", err, errOwnConnection)
 	}
-	err = fmt.Errorf("another program has the port; it opens here once it has been free for %v (%w)", g.delay, err)
+	err = g.heldBy(err)
 	g.held[id] = &heldPort{err: err}
 	return err
+}
+
+// Hold is told that another process of ours found a port held by another program. No service claims it here yet.
+func (g *Gate) Hold(id registry.ListenerID) {
+	g.held[id] = &heldPort{err: g.heldBy(syscall.EADDRINUSE), left: time.Now()}
+}
+
+// heldBy is why a held port cannot be opened; err is what the system said.
+func (g *Gate) heldBy(err error) error {
+	return fmt.Errorf("another program has the port; it opens here once it has been free for %v (%w)", g.delay, err)
 }
 
 // ErrNotHere is why a listener cannot be opened whose address the node does not have.
@@ -187,16 +200,18 @@ func (g *Gate) Held() (ids, own []registry.ListenerID, lookAt time.Time) {
 }
 
 // Looked is told which of the held ports are in use. It returns those that have been free for long enough, which are not held any more,
-// and when to look again.
+// and when to look again. If nobody has looked for a while, since the process stood still or a successor was at work, the time before does not count:
+// a program may have been there and gone meanwhile.
 func (g *Gate) Looked(ids []registry.ListenerID, inUse map[registry.ListenerID]bool) (free []registry.ListenerID, lookAt time.Time) {
 	now := time.Now()
+	unseen := now.Sub(g.lookAt) > maxMissed*g.period
 	g.lookAt = now.Add(g.period)
 	for _, id := range ids {
 		switch h := g.held[id]; {
 		case h == nil || !h.left.IsZero(): // gone meanwhile
 		case inUse[id]:
 			h.freeSince = time.Time{}
-		case h.freeSince.IsZero():
+		case h.freeSince.IsZero(), unseen:
 			h.freeSince = now
 		case now.Sub(h.freeSince) >= g.delay:
 			delete(g.held, id)

@@ -1,0 +1,377 @@
+package proxy
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"kubeproxy/internal/takeover"
+	"kubeproxy/proxy/balance"
+	"kubeproxy/proxy/enginetest"
+	"kubeproxy/proxy/ports"
+	"kubeproxy/proxy/proxytest"
+	"kubeproxy/proxy/sockopt"
+	"kubeproxy/registry"
+)
+
+// newRunning returns a proxier with a keeper that runs, on real sockets, until the test ends or stop is called.
+func newRunning(t *testing.T, cfg Config) (p *Proxier, k *fakeKeeper, stop func()) {
+	t.Helper()
+	k = &fakeKeeper{room: 9, kept: make(map[registry.ListenerID]bool)}
+	cfg.Keeper = k
+	p = NewProxier(cfg, balance.NewLoadBalancerRR(false))
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- p.Run(ctx) }()
+	stopped := false
+	stop = func() {
+		if cancel(); !stopped {
+			stopped = true
+			if err := proxytest.Receive(t, done, "the end of Run"); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	t.Cleanup(stop)
+	return p, k, stop
+}
+
+// killedWith returns the socket of a port as a process inherits it from one that was killed. The service manager has a copy, too.
+func killedWith(t *testing.T, id registry.ListenerID) (fd int) {
+	t.Helper()
+	at := id.Addr
+	if !at.IsValid() {
+		at = netip.IPv4Unspecified()
+	}
+	l, err := net.Listen("tcp", netip.AddrPortFrom(at, id.Number).String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := l.(*net.TCPListener).File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Close()
+	t.Cleanup(func() { f.Close() })
+	if fd, err = sockopt.Duplicate(int(f.Fd())); err != nil {
+		t.Fatal(err)
+	}
+	return fd
+}
+
+// inherit has a proxier begin with the sockets of one that was killed.
+func inherit(t *testing.T, p *Proxier, ids ...registry.ListenerID) {
+	t.Helper()
+	sockets := make(map[registry.ListenerID]int)
+	for _, id := range ids {
+		sockets[id] = killedWith(t, id)
+	}
+	p.Inherit(sockets)
+}
+
+// succeed has a proxier take over the listeners of another one.
+func succeed(t *testing.T, from, to *Proxier, first registry.Batch) {
+	t.Helper()
+	items, err := from.Listeners()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var passed []takeover.Item
+	for _, item := range items {
+		passed = append(passed, duplicated(t, item))
+	}
+	if _, err := to.AdoptListeners(passed); err != nil {
+		t.Fatal(err)
+	}
+	to.OnUpdate(first)
+	to.Serve()
+	from.Release()
+}
+
+func batchOf(services ...*registry.Service) registry.Batch {
+	batch := registry.Batch{Services: make(map[registry.Name]*registry.Service)}
+	for _, s := range services {
+		batch.Services[s.Name] = s
+	}
+	return batch
+}
+
+func partialOf(services ...*registry.Service) registry.Batch {
+	batch := batchOf(services...)
+	batch.Partial = true
+	return batch
+}
+
+// serviceAt is a service whose ports are at addresses of their own.
+func serviceAt(name string, ids ...registry.ListenerID) *registry.Service {
+	s := service(name, 1, ids...)
+	for i, id := range ids {
+		s.Ports[i].Addr = id.Addr
+	}
+	return s
+}
+
+// freePorts returns two free ports, the lower one first.
+func freePorts(t *testing.T) (low, high registry.ListenerID) {
+	a, b := proxytest.FreePort(t), proxytest.FreePort(t)
+	return enginetest.TCPPort(min(a, b)), enginetest.TCPPort(max(a, b))
+}
+
+func whyClosed(p *Proxier, id registry.ListenerID) error {
+	for _, s := range p.Status() {
+		if s.ID == id {
+			return s.Err
+		}
+	}
+	return nil
+}
+
+func wantListening(t *testing.T, when string, id registry.ListenerID, want bool) {
+	t.Helper()
+	at := proxytest.On(id.Number)
+	if id.Addr.IsValid() {
+		at = netip.AddrPortFrom(id.Addr, id.Number)
+	}
+	if got := proxytest.Listens(at); got != want {
+		t.Errorf("%s: %v listens: %t; want %t", when, id, got, want)
+	}
+}
+
+func onEngines(t *testing.T, test func(t *testing.T, kind Kind)) {
+	for _, kind := range []Kind{Portable, Epoll} {
+		t.Run(kind.String(), func(t *testing.T) { test(t, kind) })
+	}
+}
+
+// TestAnOpenPortStaysOpenWhereThereIsRoomForOneOnly, whichever comes first by number: a port that waited for room does not get that of a
+// port which a predecessor, or a process that was killed, had open.
+func TestAnOpenPortStaysOpenWhereThereIsRoomForOneOnly(t *testing.T) {
+	onEngines(t, func(t *testing.T, kind Kind) {
+		low, high := freePorts(t)
+		both := batchOf(service("old", 1, high), service("new", 2, low))
+		for name, bounded := range map[string]func(p *Proxier){
+			"a quarter of the local range": func(p *Proxier) {
+				system := ports.LocalRange{Range: PortRange{First: low.Number, Last: max(high.Number, low.Number+4)}}
+				if high.Number-low.Number > 6 {
+					system.Reserved = []PortRange{{First: low.Number + 3, Last: high.Number - 2}} // five are left
+				}
+				p.gate.System.LocalRange = func() ports.LocalRange { return system }
+			},
+			"descriptors": func(p *Proxier) { p.engine.Addresses().Budget.Most = 1 },
+		} {
+			t.Run(name, func(t *testing.T) {
+				first, _, _ := newRunning(t, Config{Engine: kind})
+				next, _, stop := newRunning(t, Config{Engine: kind})
+				bounded(first)
+				bounded(next)
+				first.OnUpdate(batchOf(service("old", 1, high)))
+				first.OnUpdate(batchOf(service("new", 2, low)))
+				succeed(t, first, next, both)
+				if err := whyClosed(next, high); err != nil {
+					t.Errorf("it was open before the take-over: %v", err)
+				}
+				wantListening(t, "after a take-over", high, true)
+				wantListening(t, "after a take-over", low, false)
+				stop()
+
+				third, _, _ := newRunning(t, Config{Engine: kind})
+				bounded(third)
+				inherit(t, third, high)
+				third.OnUpdate(both)
+				if err := whyClosed(third, high); err != nil {
+					t.Errorf("it was open before the process was killed: %v", err)
+				}
+				wantListening(t, "after a crash", high, true)
+				wantListening(t, "after a crash", low, false)
+			})
+		}
+	})
+}
+
+// TestAKeptSocketWaitsUntilEachSourceHasBeenRead: a client that connects meanwhile is served once its source has been read. A socket that no
+// service claims even then is closed.
+func TestAKeptSocketWaitsUntilEachSourceHasBeenRead(t *testing.T) {
+	onEngines(t, func(t *testing.T, kind Kind) {
+		claimed, unclaimed := freePorts(t)
+		p, k, stop := newRunning(t, Config{Engine: kind})
+		inherit(t, p, claimed, unclaimed)
+		p.OnUpdate(partialOf())
+		client := proxytest.TalkTo(t, proxytest.On(claimed.Number))
+		wantListening(t, "before its source has been read", unclaimed, true)
+		batch := partialOf(service("web", 1, claimed))
+		name := registry.Name{Namespace: registry.DefaultNamespace, Name: "web"}
+		batch.Endpoints = map[registry.Name]*registry.Endpoints{name: {Name: name, ByPort: []registry.PortAddrs{{
+			Addrs: registry.NewAddrs(proxytest.ServeTCP(t, "127.0.0.1:0", proxytest.Chat("web")).Addr)}}}}
+		p.OnUpdate(batch)
+		client.MustSay(t, "hello")
+		wantListening(t, "before one more source has been read", unclaimed, true)
+		client.Conn.Close()
+		p.OnUpdate(batchOf())
+		wantListening(t, "after that", claimed, true)
+		wantListening(t, "after that", unclaimed, false)
+		stop()
+		if len(k.kept) > 0 {
+			t.Errorf("the keeper has %v at the end", k.kept)
+		}
+	})
+}
+
+// TestAKeptSocketWhoseSourceStaysAwayIsClosedAtTheEnd, and does not outlive the process in the keeper.
+func TestAKeptSocketWhoseSourceStaysAwayIsClosedAtTheEnd(t *testing.T) {
+	port := enginetest.TCPPort(proxytest.FreePort(t))
+	p, k, stop := newRunning(t, Config{})
+	k.kept[port] = true
+	inherit(t, p, port)
+	p.OnUpdate(partialOf())
+	wantListening(t, "before its source has been read", port, true)
+	stop()
+	wantListening(t, "after the end", port, false)
+	if len(k.kept) > 0 {
+		t.Errorf("the keeper has %v at the end", k.kept)
+	}
+}
+
+// TestAKeptSocketThatNoServiceMayHaveDoesNotWait for a source.
+func TestAKeptSocketThatNoServiceMayHaveDoesNotWait(t *testing.T) {
+	operators, ofTeam := freePorts(t)
+	p, _, _ := newRunning(t, Config{ReservedPorts: []uint16{operators.Number}, NamespacePorts: map[string][]PortRange{"team": {{First: ofTeam.Number, Last: ofTeam.Number}}}})
+	inherit(t, p, operators, ofTeam)
+	p.OnUpdate(partialOf())
+	wantListening(t, "a port of operators", operators, false)
+	wantListening(t, "a port of one namespace", ofTeam, true)
+}
+
+// TestKeptSocketsThatWaitHaveTheRoomOfListeners: others may not use it, and those without room do not wait.
+func TestKeptSocketsThatWaitHaveTheRoomOfListeners(t *testing.T) {
+	a, b := freePorts(t)
+	other := enginetest.TCPPort(proxytest.FreePort(t))
+	p, _, _ := newRunning(t, Config{})
+	budget := p.engine.Addresses().Budget
+	budget.Most = 1
+	inherit(t, p, a, b)
+	want := func(when string, open int64) {
+		t.Helper()
+		if got := budget.Open.Load(); got != open {
+			t.Errorf("%s: %d listeners are counted; want %d", when, got, open)
+		}
+	}
+	p.OnUpdate(partialOf())
+	want("two sockets and room for one", 1)
+	if proxytest.Listens(proxytest.On(a.Number)) == proxytest.Listens(proxytest.On(b.Number)) {
+		t.Error("of two sockets one has room, but both or none listen")
+	}
+	p.OnUpdate(partialOf(service("other", 1, other)))
+	if err := whyClosed(p, other); !lacksDescriptors(err) {
+		t.Errorf("a third port: %v; want that there is no room", err)
+	}
+	p.OnUpdate(partialOf(service("web", 1, a, b)))
+	want("both are claimed", 1)
+	wantListening(t, "a third port", other, false)
+	p.OnUpdate(batchOf())
+	p.OnUpdate(registry.Batch{Services: map[registry.Name]*registry.Service{service("web", 1).Name: nil, service("other", 1).Name: nil}})
+	want("at the end", 0)
+}
+
+// TestAKeptSocketWaitsThroughATakeOver while its source has not been read. A port that the predecessor had for a service does not: the
+// successor has read that service's source.
+func TestAKeptSocketWaitsThroughATakeOver(t *testing.T) {
+	onEngines(t, func(t *testing.T, kind Kind) {
+		kept, gone := freePorts(t)
+		first, _, stop := newRunning(t, Config{Engine: kind})
+		inherit(t, first, kept)
+		first.OnUpdate(partialOf(service("gone", 1, gone)))
+		next, _, _ := newRunning(t, Config{Engine: kind})
+		succeed(t, first, next, partialOf())
+		stop()
+		wantListening(t, "after the take-over", kept, true)
+		wantListening(t, "after the take-over", gone, false)
+		third, _, _ := newRunning(t, Config{Engine: kind})
+		succeed(t, next, third, batchOf(service("web", 1, kept)))
+		if err := whyClosed(third, kept); err != nil {
+			t.Errorf("its source has been read, and it is closed: %v", err)
+		}
+		wantListening(t, "once its source has been read", kept, true)
+	})
+}
+
+// TestAPortOpensAtOnceThoughAKeptSocketHasItAtAnotherAddress: its service moved, or went, while there was no process. Our own socket is not
+// another program's.
+func TestAPortOpensAtOnceThoughAKeptSocketHasItAtAnotherAddress(t *testing.T) {
+	proxytest.NeedsAddresses(t, "127.0.0.2")
+	for name, batch := range map[string]func(...*registry.Service) registry.Batch{"each source has been read": batchOf, "one has not": partialOf} {
+		t.Run(name, func(t *testing.T) {
+			atNode := enginetest.TCPPort(proxytest.FreePort(t))
+			atAddress := atNode
+			atAddress.Addr = netip.MustParseAddr("127.0.0.2")
+			for _, c := range []struct{ kept, claimed registry.ListenerID }{{atNode, atAddress}, {atAddress, atNode}} {
+				p, _, stop := newRunning(t, Config{})
+				inherit(t, p, c.kept)
+				p.OnUpdate(batch(serviceAt("web", c.claimed)))
+				if err := whyClosed(p, c.claimed); err != nil {
+					t.Errorf("from %v to %v: %v", c.kept, c.claimed, err)
+				}
+				wantListening(t, "at once", c.claimed, true)
+				stop()
+			}
+		})
+	}
+}
+
+// TestBothAddressesOfAPortOpenThoughOneWasKept: the kept socket is claimed, and is not closed for the other one.
+func TestBothAddressesOfAPortOpenThoughOneWasKept(t *testing.T) {
+	proxytest.NeedsAddresses(t, "127.0.0.2")
+	atNode := enginetest.TCPPort(proxytest.FreePort(t))
+	atAddress := atNode
+	atAddress.Addr = netip.MustParseAddr("127.0.0.2")
+	for _, kept := range []registry.ListenerID{atNode, atAddress} {
+		p, _, stop := newRunning(t, Config{})
+		inherit(t, p, kept)
+		client := proxytest.TalkTo(t, netip.AddrPortFrom(atAddress.Addr, atAddress.Number)) // waits in the queue of either
+		p.OnUpdate(batchOf(serviceAt("node", atNode), serviceAt("address", atAddress)))
+		for _, id := range []registry.ListenerID{atNode, atAddress} {
+			if err := whyClosed(p, id); err != nil {
+				t.Errorf("%v was kept; %v: %v", kept, id, err)
+			}
+		}
+		client.Conn.Close()
+		stop()
+	}
+}
+
+// TestAPortThatMovesDuringATakeOverOpensOnceThePredecessorHasGone: what the predecessor still has is not another program's.
+func TestAPortThatMovesDuringATakeOverOpensOnceThePredecessorHasGone(t *testing.T) {
+	proxytest.NeedsAddresses(t, "127.0.0.2")
+	atNode := enginetest.TCPPort(proxytest.FreePort(t))
+	atAddress := atNode
+	atAddress.Addr = netip.MustParseAddr("127.0.0.2")
+	first, _, _ := newRunning(t, Config{})
+	first.OnUpdate(batchOf(serviceAt("web", atAddress)))
+	next, _, _ := newRunning(t, Config{HeldPortDelay: time.Hour})
+	succeed(t, first, next, batchOf(serviceAt("web", atNode)))
+	proxytest.Eventually(t, func() bool { return whyClosed(next, atNode) == nil }, "%v opens", atNode)
+	wantListening(t, "after the take-over", atNode, true)
+}
+
+// TestASuccessorLeavesAPortToTheProgramThatHeldIt before the take-over, and may be about to listen again.
+func TestASuccessorLeavesAPortToTheProgramThatHeldIt(t *testing.T) {
+	port := enginetest.TCPPort(proxytest.FreePort(t))
+	program, err := net.Listen("tcp", proxytest.On(port.Number).String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, _, _ := newRunning(t, Config{HeldPortDelay: time.Hour})
+	next, _, _ := newRunning(t, Config{HeldPortDelay: 100 * time.Millisecond, HeldPortProbePeriod: time.Hour})
+	web := batchOf(service("web", 1, port))
+	first.OnUpdate(web)
+	program.Close()
+	succeed(t, first, next, web)
+	if err := whyClosed(next, port); err == nil || !strings.Contains(err.Error(), "another program has the port") {
+		t.Errorf("%v; want that another program has the port", err)
+	}
+	third, _, _ := newRunning(t, Config{HeldPortDelay: 100 * time.Millisecond, HeldPortProbePeriod: 20 * time.Millisecond})
+	succeed(t, next, third, web)
+	proxytest.Eventually(t, func() bool { return whyClosed(third, port) == nil }, "%v opens once it has been free for a while", port)
+}
