@@ -44,7 +44,7 @@ func isCluster(key string) bool { return strings.HasSuffix(key, "/") }
 func newElection(key string) *election {
 	e := &election{key: key, services: make(map[registry.Name]bool)}
 	if isCluster(key) {
-		e.cluster, e.present = new(patroni.Cluster), make(map[string]*presence)
+		e.cluster, e.present = &patroni.Cluster{CheckHost: checkHost}, make(map[string]*presence)
 	}
 	return e
 }

@@ -139,6 +139,70 @@ func TestWhatAMemberSaidEndsWithItsKey(t *testing.T) {
 	}
 }
 
+// TestANameEndsWithTheSliceThatGaveIt: another slice may list the same address, which may be of another instance by then.
+func TestANameEndsWithTheSliceThatGaveIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := electing(t)
+		s.SetHolder(Holder{Key: "/leader", Value: "m1", Seen: 2})
+		one := namedSlice("10.0.0.1=m1")
+		put(s, sliceKey("1"), 3, one)
+		put(s, sliceKey("2"), 4, slice("a", "10.0.0.1:1", "10.0.0.2:1")) // and no names
+		wantEndpoints(t, s, "a:[10.0.0.1:1]", 0)
+		s.Remove([]byte(sliceKey("1"))) // it stays remembered, and is not in force
+		wantEndpoints(t, s, "a:", 0)
+		s.Remove([]byte(sliceKey("2"))) // both are in force
+		wantEndpoints(t, s, "a:[10.0.0.1:1]", 1)
+		put(s, sliceKey("2"), 5, slice("a", "10.0.0.1:1"))
+		wantEndpoints(t, s, "a:", 0)
+		time.Sleep(keepFor)
+		s.Remove([]byte(sliceKey("2"))) // the other one is forgotten
+		wantEndpoints(t, s, "a:", 1)
+	})
+}
+
+// TestANameOfASliceThatTheRegistryHasLostElectsForAMinute, as long as the endpoints of the slice stay in force beside others.
+func TestANameOfASliceThatTheRegistryHasLostElectsForAMinute(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := electing(t)
+		s.SetHolder(Holder{Key: "/leader", Value: "m1", Seen: 2})
+		put(s, sliceKey("1"), 3, namedSlice("10.0.0.1=m1"))
+		put(s, sliceKey("2"), 4, slice("a", "10.0.0.1:1"))
+		s.Remove([]byte(sliceKey("1")))
+		s.WentBack()
+		wantEndpoints(t, s, "a:[10.0.0.1:1]", 0)
+		time.Sleep(returnFor - time.Nanosecond)
+		wantEndpoints(t, s, "a:[10.0.0.1:1]", 0)
+		time.Sleep(time.Nanosecond)
+		wantEndpoints(t, s, "a:", 0)
+	})
+}
+
+// TestAReplicaThatNoClientCanReachIsNotFit: its address is refused when its record is read, so readers have the primary, or what the record said before.
+func TestAReplicaThatNoClientCanReachIsNotFit(t *testing.T) {
+	member := func(name, host, role string, revision int64) Holder {
+		value := fmt.Sprintf(`{"conn_url":"postgres://%s/postgres","role":%q,"state":"running"}`, host, role)
+		return Holder{Key: "/service/pg/members/" + name, Value: value, Created: 1, Seen: revision}
+	}
+	for _, bad := range []string{"0.0.0.0:5432", "10.0.0.2:65536", "10.0.0.2:0", "a..b:5432", "[fd00::2%25no/zone]:5432", "224.0.0.1"} {
+		s := New(decode.Decoder{Patroni: "/service/"})
+		readers := Version{Key: []byte(registry.SpecsPrefix + "a"), Created: 1, Revision: 1,
+			Value: []byte(`{"kind":"Service","apiVersion":"v1","metadata":{"annotations":{"kube-proxy/patroni":"pg","kube-proxy/patroni-role":"replica"}},"spec":{"ports":[{"port":1}]}}`)}
+		s.Put(readers)
+		s.HolderKeys()
+		l := listOf(readers)
+		l.AddHolders("/service/pg/", []Holder{{Key: "/service/pg/leader", Value: "m1", Created: 1, Seen: 1}, member("m1", "10.0.0.1:5432", "master", 1), member("m2", bad, "replica", 1)})
+		s.Merge(l, 1, nil, 0)
+		wantEndpoints(t, s, "a:[10.0.0.1:5432]", 0)
+		if _, n := s.elections["/service/pg/"].rejected(); n != 1 {
+			t.Errorf("%s: %d values cannot be used; want 1", bad, n)
+		}
+		s.SetHolder(member("m2", "10.0.0.2:5432", "replica", 2))
+		wantEndpoints(t, s, "a:[10.0.0.2:5432]", 0)
+		s.SetHolder(member("m2", bad, "replica", 3))
+		wantEndpoints(t, s, "a:[10.0.0.2:5432]", 0)
+	}
+}
+
 // TestAKeyIsHeardByAllWhoFollowIt: one service follows the leader's key by its name, and another one the cluster that it belongs to.
 func TestAKeyIsHeardByAllWhoFollowIt(t *testing.T) {
 	s := New(decode.Decoder{Patroni: "/service/", HolderKeys: []string{"/"}})

@@ -61,15 +61,18 @@ func (s *State) joined(name registry.Name) (sum *registry.Endpoints, lapsed bool
 	if s.letsLapse(name) {
 		j.lapses = nil
 	}
-	j.names = j.allNames()
-	all, lost := j.unforgotten()
-	j.lapsed = len(sum.ByPort) == 0 && len(all) > 0
-	switch {
-	case j.lapsed:
-		sum, warning = registry.JoinSlices(name, all)
-	case len(lost) > 0:
-		sum, warning = registry.JoinSlices(name, append(parts, lost...))
+	all, kept := j.unforgotten()
+	entries := j.entries
+	if j.lapsed = len(sum.ByPort) == 0 && len(all) > 0; j.lapsed {
+		kept, entries, parts = all, nil, nil
 	}
+	if len(kept) > 0 {
+		for _, l := range kept {
+			parts = append(parts, l.slice)
+		}
+		sum, warning = registry.JoinSlices(name, parts)
+	}
+	j.names = joinNames(kept, entries)
 	if len(j.entries) == 0 && len(j.lapses) == 0 {
 		delete(s.joins, name)
 		return nil, false
@@ -86,13 +89,14 @@ func (s *State) joined(name registry.Name) (sum *registry.Endpoints, lapsed bool
 	return j.sum, j.lapsed
 }
 
-// allNames gives the names of the endpoints, of slices whose leases have ended, too.
-func (j *join) allNames() names.Names {
+// joinNames gives the names of the endpoints in a sum of slices. One that is gone, and not in the sum, names none: the service may list its address again
+// for another instance. What is there counts before what is kept.
+func joinNames(kept []lapse, entries []*entry) names.Names {
 	var all []names.Names
-	for _, l := range j.lapses {
+	for _, l := range kept {
 		all = append(all, l.names)
 	}
-	for _, e := range j.entries {
+	for _, e := range entries {
 		all = append(all, e.good.names)
 	}
 	if !slices.ContainsFunc(all, func(n names.Names) bool { return n != "" }) {

@@ -101,18 +101,17 @@ func (s *State) expireLapses() {
 
 // unforgotten returns the slices of a service whose leases have ended, that have not been written again, and that are not yet forgotten;
 // and those among them that the registry has lost.
-func (j *join) unforgotten() (all, lost []*registry.EndpointSlice) {
+func (j *join) unforgotten() (all, lost []lapse) {
 	now := time.Now()
 	j.lapses = slices.DeleteFunc(j.lapses, func(l lapse) bool {
 		return !now.Before(l.until) || slices.ContainsFunc(j.entries, func(e *entry) bool { return e.key == l.key })
 	})
 	for _, l := range j.lapses {
-		all = append(all, l.slice)
 		if now.Before(l.lost) {
-			lost = append(lost, l.slice)
+			lost = append(lost, l)
 		}
 	}
-	return all, lost
+	return j.lapses, lost
 }
 
 // letsLapse reports whether the record of a service wants endpoints gone at once when their leases end.

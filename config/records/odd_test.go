@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"kubeproxy/config"
+	"kubeproxy/config/records/recordstest"
 	"kubeproxy/registry"
 	"kubeproxy/registry/decode"
 )
@@ -53,6 +54,25 @@ func TestOddRecordsAreListed(t *testing.T) {
 	put(5, 6, []byte("{"), "0")
 	put(5, 7, odd.Value, "1 endpoints/a@7: ")
 	put(5, 8, endpoints(`"10.0.0.1:80"`), "0")
+}
+
+// TestTheWarningsAboutOneValueTakeAFewLines, and are counted beyond them.
+func TestTheWarningsAboutOneValueTakeAFewLines(t *testing.T) {
+	log := recordstest.LogSince(t)
+	const n = maxWarnings + 25
+	var annotations []string
+	for i := range n {
+		annotations = append(annotations, fmt.Sprintf(`"kube-proxy.%d/holder-key":"x"`, i)) // near one of ours
+	}
+	s := New(decode.Decoder{})
+	put(s, registry.SpecsPrefix+"a", 1, `{"kind":"Service","apiVersion":"v1","metadata":{"annotations":{`+strings.Join(annotations, ",")+`}},"spec":{"ports":[{"port":1}]}}`)
+	text := log()
+	if lines := strings.Count(text, "\n"); lines != maxWarnings+1 || !strings.Contains(text, fmt.Sprintf(": %d more warnings", n-maxWarnings)) {
+		t.Errorf("%d lines; want %d, and one that counts the others:\n%.2000s", lines, maxWarnings, text)
+	}
+	if got := s.described(); !strings.HasSuffix(got, fmt.Sprintf("(+%d)", n-1)) {
+		t.Errorf("the status says %.300q; want %d warnings", got, n)
+	}
 }
 
 func TestTheListOfOddKeysIsBounded(t *testing.T) {

@@ -84,6 +84,9 @@ type complaint struct {
 	sum uint64 // of the value; 0 when the key itself is bad
 }
 
+// maxWarnings is how many warnings about one value are logged, each in a line of its own. A line counts the others.
+const maxWarnings = 10
+
 // maxTold bounds how many values of one key are remembered for not being logged again.
 const maxTold = 8
 
@@ -186,9 +189,12 @@ func (s *State) readLocked(e *entry, r reading) {
 		glog.Errorf("bad value of key %s at revision %d: %v; %s%s", key, r.revision, said.err, e.remains(), note)
 		note = ""
 	}
-	for _, w := range said.warnings {
+	for _, w := range said.warnings[:min(len(said.warnings), maxWarnings)] {
 		glog.Warningf("key %s: %s%s", key, w, note)
 		note = ""
+	}
+	if more := len(said.warnings) - maxWarnings; more > 0 {
+		glog.Warningf("key %s: %d more warnings", key, more)
 	}
 }
 

@@ -4,7 +4,7 @@
 // cut off, the rest of the cluster elects another primary, and clients of the node go on talking to the old one until it is demoted. A service with the
 // annotation kube-proxy/patroni-stale=ask is kept from that: once etcd has been silent for the ttl of the leader's key, its node asks the REST API of the
 // last primary each second. An answer 200 of /primary keeps it. After three other outcomes in a row it is in force no more, until one answers 200 or
-// etcd does.
+// etcd does. So a primary that is silent has no client three seconds after the ttl.
 //
 // The key names a new primary before PostgreSQL there is promoted, and until then it takes no writes. For a service with kube-proxy/patroni-unpromoted=ask
 // the new primary is in force once its REST API says that it is promoted: see promotion.go.
@@ -38,7 +38,9 @@ import (
 )
 
 const (
-	period  = time.Second      // between two questions, and for one answer
+	period  = time.Second      // between two questions, the first of which comes when the ttl is over
+	limit   = 8 * period / 10  // for an answer. The third question fails before a third period is over, and leaves time for clients to be reset in it
+	soon    = period / 10      // until a question is looked at again that is answered too late for the next one
 	most    = 3                // outcomes other than 200 in a row
 	someTTL = 30 * time.Second // Patroni's default, of a cluster whose configuration is not known
 )
@@ -74,8 +76,9 @@ type state struct{ Role string }
 
 // A doubt is what has been asked about the primary that a key names.
 type doubt struct {
-	busy   bool // an answer is due
-	failed int  // in a row
+	asked  time.Time // last
+	busy   bool      // an answer is due
+	failed int       // in a row
 }
 
 type answer struct {
@@ -163,16 +166,16 @@ func (s *Source) Run(ctx context.Context, out chan<- registry.Update) error {
 	s.promotions = promotions{ask: s.askRole, over: make(chan *promotion), of: make(map[string]*promotion)}
 	said, over := make(chan registry.Update), make(chan error, 1)
 	go func() { over <- s.Source.Run(ctx, said) }()
-	tick := time.NewTicker(period)
-	defer tick.Stop()
+	look := time.NewTimer(period)
+	defer look.Stop()
 	for {
 		select {
 		case u := <-said:
 			s.pass(ctx, u)
 		case err := <-over:
 			return err
-		case <-tick.C:
-			s.ask(ctx)
+		case <-look.C:
+			look.Reset(s.ask(ctx))
 		case a := <-s.answers:
 			s.answered(ctx, a)
 		case p := <-s.promotions.over:
@@ -270,10 +273,12 @@ func (s *Source) send(ctx context.Context, u registry.Update) {
 	}
 }
 
-// ask asks the primaries about which etcd has said nothing for a ttl.
-func (s *Source) ask(ctx context.Context) {
+// ask asks the primaries about which etcd has said nothing for a ttl, and which were asked a period ago or never. It returns how long it is until the next
+// question may be due: a period at most, for what etcd says comes unseen.
+func (s *Source) ask(ctx context.Context) (wait time.Duration) {
+	wait = period
 	if len(s.services) == 0 {
-		return
+		return wait
 	}
 	st := s.Source.Status()
 	asked := make(map[string]bool)
@@ -291,28 +296,39 @@ func (s *Source) ask(ctx context.Context) {
 		if ttl <= 0 {
 			ttl = someTTL
 		}
-		switch d := s.doubts[e.Key]; {
+		d := s.doubts[e.Key]
+		rest := ttl - time.Since(st.Current)
+		switch {
 		case e.Holder == "":
-		case time.Since(st.Current) <= ttl: // etcd answers, though nothing has changed
+			rest = period
+		case rest > 0: // etcd answers, though nothing has changed
 			if d != nil {
 				s.restore(ctx, e.Key, "etcd answers")
 			}
-		case d == nil || !d.busy:
+		default:
 			if d == nil {
 				d = new(doubt)
 				s.doubts[e.Key] = d
 			}
-			d.busy = true
-			go s.question(ctx, e.Key, e.API)
+			switch rest = period - time.Since(d.asked); {
+			case rest > 0:
+			case d.busy:
+				rest = soon
+			default:
+				d.busy, d.asked, rest = true, time.Now(), period
+				go s.question(ctx, e.Key, e.API)
+			}
 		}
+		wait = min(wait, rest)
 	}
+	return wait
 }
 
 // question asks one REST API.
 func (s *Source) question(ctx context.Context, key, api string) {
 	err := errors.New("its record has no usable api_url")
 	if api != "" {
-		limited, cancel := context.WithTimeout(ctx, period)
+		limited, cancel := context.WithTimeout(ctx, limit)
 		err = s.get(limited, api+"/primary", nil)
 		cancel()
 	}

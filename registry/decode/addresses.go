@@ -1,7 +1,6 @@
 package decode
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -110,7 +109,7 @@ func at(addrs []netip.Addr, ports []registry.Port, means registry.Port) []regist
 // ownAddresses reads the addresses that the record gives the service. One that no service can have is left out. One that is there twice counts where it
 // is first.
 func (spec *serviceSpec) ownAddresses() (own [addressFields][]netip.Addr, odd []registry.Warning) {
-	known := make(map[netip.Addr]bool)
+	known, out := make(map[netip.Addr]bool), leftOut{}
 	for field, texts := range spec.own {
 		for _, text := range texts {
 			if text == "" || text == "None" {
@@ -118,19 +117,18 @@ func (spec *serviceSpec) ownAddresses() (own [addressFields][]netip.Addr, odd []
 			}
 			addr, err := netip.ParseAddr(text)
 			if addr = addr.Unmap(); err != nil {
-				err = errors.New("it is no IP address")
+				err = errNotAddr
 			} else {
 				err = registry.CheckListen(addr)
 			}
-			if err != nil {
-				odd = append(odd, registry.Warning(fmt.Sprintf("its address %s is left out: %v", registry.Quote(text), err)))
-				continue
-			}
-			if !known[addr] {
+			switch {
+			case err != nil:
+				out.leaveOut(1, text, err)
+			case !known[addr]:
 				known[addr] = true
 				own[field] = append(own[field], addr)
 			}
 		}
 	}
-	return own, odd
+	return own, out.warnings("address of its own", "addresses of its own")
 }

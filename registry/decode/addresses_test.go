@@ -53,8 +53,8 @@ func TestServicesListenAtTheAddressesOfTheirCluster(t *testing.T) {
 		{"before v1.1", AtCluster, `{"apiVersion":"v1","spec":{"ports":[{"port":80}],"clusterIP":"10.0.0.7","deprecatedPublicIPs":["192.0.2.7"]}}`, []string{"tcp 10.0.0.7:80*", "tcp 192.0.2.7:80*"}, ""},
 		{"an address twice", AtCluster, `{"apiVersion":"v1","spec":{"ports":[{"port":80}],"clusterIP":"10.0.0.7","externalIPs":["10.0.0.7","::ffff:10.0.0.7"]}}`, []string{"tcp 10.0.0.7:80*"}, ""},
 		{"an address that none can have", AtCluster, `{"apiVersion":"v1","spec":{"ports":[{"port":80}],"clusterIP":"10.0.0.7","externalIPs":["224.0.0.1"]}}`,
-			[]string{"tcp 10.0.0.7:80*"}, `its address "224.0.0.1" is left out: multicast address`},
-		{"a name", AtCluster, `{"apiVersion":"v1","spec":{"ports":[{"port":80}],"clusterIP":"10.0.0.7","externalIPs":["web"]}}`, []string{"tcp 10.0.0.7:80*"}, `its address "web" is left out: it is no IP address`},
+			[]string{"tcp 10.0.0.7:80*"}, `unusable address of its own left out: "224.0.0.1" (multicast address)`},
+		{"a name", AtCluster, `{"apiVersion":"v1","spec":{"ports":[{"port":80}],"clusterIP":"10.0.0.7","externalIPs":["web"]}}`, []string{"tcp 10.0.0.7:80*"}, `unusable address of its own left out: "web" (not an address)`},
 		{"no address", AtCluster, `{"port":80}`, nil, "it has no address of its own and no nodePort, so -service_address=cluster offers it nowhere"},
 		{"no address, at the node too", AtBoth, `{"port":80}`, []string{"tcp 80"}, ""},
 		{"headless", AtCluster, `{"apiVersion":"v1","spec":{"ports":[{"port":80}],"clusterIP":"None","clusterIPs":["None"]}}`, nil, ""},
@@ -73,6 +73,20 @@ func TestServicesListenAtTheAddressesOfTheirCluster(t *testing.T) {
 				t.Errorf("%q, warnings %q; want %q, %q", got, odd, c.want, c.warning)
 			}
 		})
+	}
+}
+
+// TestAllAddressesOfAServiceThatCannotBeUsedTakeOneWarning, whatever their number: a record may list hundreds of thousands.
+func TestAllAddressesOfAServiceThatCannotBeUsedTakeOneWarning(t *testing.T) {
+	const n = 100_000
+	value := `{"apiVersion":"v1","spec":{"ports":[{"port":80}],"clusterIP":"10.0.0.7","externalIPs":["224.0.0.1"` + strings.Repeat(`,"x"`, n) + `]}}`
+	_, warnings, err := Decoder{Addresses: AtCluster}.Decode(specKey, []byte(value))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := fmt.Sprintf(`%d unusable addresses of its own left out, among them "224.0.0.1" (multicast address), "x" (not an address), "x" (not an address)`, n+1)
+	if len(warnings) != 1 || string(warnings[0]) != want {
+		t.Errorf("%d warnings, the first is %.300q; want one: %s", len(warnings), warnings[0], want)
 	}
 }
 

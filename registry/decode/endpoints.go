@@ -199,17 +199,17 @@ func (l *leftOut) leaveOut(n int, what string, why error) {
 	}
 }
 
-// warnings tells of all that was left out in one line.
-func (l *leftOut) warnings() []registry.Warning {
+// warnings tells of all that was left out in one line. It is given what one of them is called, and what many are.
+func (l *leftOut) warnings(one, many string) []registry.Warning {
 	if l.count == 0 {
 		return nil
 	}
-	said := "unusable endpoint left out: "
+	said := "unusable " + one + " left out: "
 	if l.count > 1 {
-		said = fmt.Sprintf("%d unusable endpoints left out: ", l.count)
+		said = fmt.Sprintf("%d unusable %s left out: ", l.count, many)
 	}
 	if l.count > len(l.named) {
-		said = fmt.Sprintf("%d unusable endpoints left out, among them ", l.count)
+		said = fmt.Sprintf("%d unusable %s left out, among them ", l.count, many)
 	}
 	return []registry.Warning{registry.Warning(said + strings.Join(l.named, ", "))}
 }

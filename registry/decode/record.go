@@ -77,7 +77,7 @@ func (d Decoder) record(k registry.Key, said *statement) (r Record, warnings []r
 		r.Endpoints.Weights, err = weights.Canonical(), bad
 		err = cmp.Or(err, said.locate(r.Endpoints.ByPort), said.mark(r.Endpoints.ByPort), said.call(&r))
 		r.Dropped = said.endpoints.count
-		warnings = said.endpoints.leftOut.warnings()
+		warnings = said.endpoints.leftOut.warnings("endpoint", "endpoints")
 	case registry.KindEndpointSlice:
 		if r.Slice, err = said.slice.slice(k.Name); err == nil {
 			r.Slice.Weights, err = said.weights(r.Slice.Ready, r.Slice.Terminating)

@@ -231,7 +231,7 @@ func withPorts(hosts []registry.Addr, ports []slicePort) registry.Addrs {
 
 // warnings tells what was left out.
 func (p *sliceParts) warnings() []registry.Warning {
-	warnings := p.leftOut.warnings()
+	warnings := p.leftOut.warnings("endpoint", "endpoints")
 	if len(p.sctp) > 0 {
 		warnings = append(warnings, sctpWarning(p.sctp))
 	}

@@ -26,6 +26,10 @@ type Cluster struct {
 	Paused bool   // Patroni leaves the cluster alone: see its command pause
 	TTL    int    // of the leader's lease, in seconds; 0: not known
 
+	// CheckHost says why HOST:PORT cannot be that of an endpoint; nil: any can. Its errors contain nothing of the text, of which a password may be a part.
+	CheckHost func(string) error
+
+	standby bool     // the cluster follows another one, so its leader is no primary
 	optime  position // the primary's position, as the key status says it
 	version int64    // of that value
 	before  int64    // what the version before it said; 0: not known
@@ -63,8 +67,8 @@ func (c *Cluster) Put(key string, value []byte, revision, version int64) (change
 		}
 		return c.Leader != was.Leader, nil
 	case key == "status":
-		var status struct{ Optime int64 }
-		if err := json.Unmarshal(value, &status); err != nil {
+		var status *struct{ Optime int64 } // nil after null, which says nothing
+		if err := json.Unmarshal(value, &status); err != nil || status == nil {
 			return false, errors.New("no JSON object with an optime")
 		}
 		if c.optime = (position{status.Optime, revision}); c.optime == was.optime {
@@ -75,22 +79,56 @@ func (c *Cluster) Put(key string, value []byte, revision, version int64) (change
 		}
 		return true, nil
 	case key == "config":
-		var config struct {
-			TTL   int
-			Pause bool
+		var config *struct {
+			TTL     int
+			Pause   bool
+			Standby json.RawMessage `json:"standby_cluster"`
 		}
-		if err := json.Unmarshal(value, &config); err != nil {
+		if err := json.Unmarshal(value, &config); err != nil || config == nil {
 			return false, errors.New("no JSON object with a ttl and a pause")
 		}
-		c.TTL, c.Paused = min(max(config.TTL, 0), maxTTL), config.Pause
-		return c.TTL != was.TTL || c.Paused != was.Paused, nil
+		c.TTL, c.Paused, c.standby = min(max(config.TTL, 0), maxTTL), config.Pause, followsAnother(config.Standby)
+		return c.TTL != was.TTL || c.Paused != was.Paused || c.standby != was.standby, nil
 	}
 	return false, nil
+}
+
+// followsAnother reports whether a cluster that has this in its configuration is a standby cluster. Patroni asks for one of three settings, too.
+func followsAnother(standby json.RawMessage) bool {
+	var of map[string]json.RawMessage
+	_ = json.Unmarshal(standby, &of) // what is no object names no other cluster
+	return truthy(of["host"]) || truthy(of["port"]) || truthy(of["restore_command"])
+}
+
+// truthy reports whether Python, which Patroni is written in, takes a JSON value for true.
+func truthy(value json.RawMessage) bool {
+	var is any
+	if err := json.Unmarshal(value, &is); err != nil {
+		return len(value) > 0 // a number beyond float64, or no value at all
+	}
+	switch is := is.(type) {
+	case bool:
+		return is
+	case float64:
+		return is != 0
+	case string:
+		return is != ""
+	case []any:
+		return len(is) > 0
+	case map[string]any:
+		return len(is) > 0
+	}
+	return false
 }
 
 func (c *Cluster) putMember(name string, value []byte, revision int64) (changed bool, err error) {
 	m, err := readMember(value)
 	m.position.revision = revision
+	if err == nil && c.CheckHost != nil {
+		if bad := c.CheckHost(m.host); bad != nil {
+			err = fmt.Errorf("the host of its conn_url cannot be used: %w", bad)
+		}
+	}
 	was, known := c.members[name]
 	switch {
 	case err != nil:
@@ -120,7 +158,7 @@ func (c *Cluster) Delete(key string) (changed bool) {
 	case key == "status":
 		changed, c.optime, c.version, c.before = c.optime != position{}, position{}, 0, 0
 	case key == "config":
-		changed, c.TTL, c.Paused = c.TTL != 0 || c.Paused, 0, false
+		changed, c.TTL, c.Paused, c.standby = c.TTL != 0 || c.Paused || c.standby, 0, false, false
 	}
 	return changed
 }
@@ -142,7 +180,7 @@ func readMember(value []byte) (m member, err error) {
 			return m, errors.New("a text of more than 2048 bytes")
 		}
 	}
-	m = member{state: record.State, role: record.Role, position: position{at: record.Position}, noBalance: string(record.Tags["noloadbalance"]) == "true", api: apiOf(record.APIURL)}
+	m = member{state: record.State, role: record.Role, position: position{at: record.Position}, noBalance: truthy(record.Tags["noloadbalance"]), api: apiOf(record.APIURL)}
 	m.host, err = hostOf(record.ConnURL)
 	return m, err
 }
@@ -214,22 +252,30 @@ const LeaderKey = "leader"
 
 const standbyLeader = "standby_leader"
 
+// roleOf gives the role of a member. The configuration of a standby cluster says at once what its leader is, and the leader's record does so later.
+func (c *Cluster) roleOf(name string, m member) string {
+	if c.standby && name == c.Leader {
+		return standbyLeader
+	}
+	return m.role
+}
+
 func (c *Cluster) whyNotPrimary(name string, m member) string {
 	switch {
 	case name != c.Leader:
 		return "not the leader"
-	case m.role == standbyLeader:
+	case c.roleOf(name, m) == standbyLeader:
 		return "it leads a standby cluster"
 	}
 	return ""
 }
 
 func (c *Cluster) whyNotReplica(name string, m member, most int64) string {
-	switch {
-	case name == c.Leader && m.role != standbyLeader:
+	switch role := c.roleOf(name, m); {
+	case name == c.Leader && role != standbyLeader:
 		return "the leader"
-	case m.role != "replica" && m.role != standbyLeader:
-		return "its role is " + quote(m.role)
+	case role != "replica" && role != standbyLeader:
+		return "its role is " + quote(role)
 	case m.state != "running":
 		return "its state is " + quote(m.state)
 	case m.noBalance:

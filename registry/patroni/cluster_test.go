@@ -3,6 +3,7 @@ package patroni
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -148,6 +149,69 @@ func TestAReplicaIsFit(t *testing.T) {
 	}
 }
 
+// TestTheLeaderOfAStandbyClusterIsNoPrimary, from its key on: the record of a new one says for a while that it is a replica, or that of one that led an
+// ordinary cluster before that it is the primary.
+func TestTheLeaderOfAStandbyClusterIsNoPrimary(t *testing.T) {
+	const follows = `{"ttl":30,"standby_cluster":{"host":"10.9.9.9","port":5432}}`
+	c := new(Cluster)
+	for _, step := range []struct{ key, value, primary, replica string }{
+		{"config", follows, " | ", " | "},
+		{"members/m1", "standby_leader", " | m1: not the leader", "m1=h:1 | "},
+		{"members/m2", "replica", " | m1: not the leader, m2: not the leader", "m1=h:1 m2=h:1 | "},
+		{"leader", "m1", " | m1: it leads a standby cluster, m2: not the leader", "m1=h:1 m2=h:1 | "},
+		{"leader", "", " | m1: not the leader, m2: not the leader", "m1=h:1 m2=h:1 | "},
+		{"leader", "m2", " | m1: not the leader, m2: it leads a standby cluster", "m1=h:1 m2=h:1 | "},
+		{"members/m1", "replica", " | m1: not the leader, m2: it leads a standby cluster", "m1=h:1 m2=h:1 | "},
+		{"config", `{"ttl":30,"standby_cluster":null}`, "m2=h:1 | m1: not the leader", "m1=h:1 | m2: the leader"},
+		{"members/m2", "master", "m2=h:1 | m1: not the leader", "m1=h:1 | m2: the leader"},
+		{"config", `{"ttl":30,"standby_cluster":{"create_replica_methods":["basebackup"]}}`, "m2=h:1 | m1: not the leader", "m1=h:1 | m2: the leader"}, // none by Patroni's rule
+		{"config", `{"ttl":30,"standby_cluster":{"restore_command":"cp %f %p"}}`, " | m1: not the leader, m2: it leads a standby cluster", "m1=h:1 m2=h:1 | "},
+		{"config", `5`, " | m1: not the leader, m2: it leads a standby cluster", "m1=h:1 m2=h:1 | "}, // not read
+		{"config", `{"ttl":30,"standby_cluster":"10.9.9.9"}`, "m2=h:1 | m1: not the leader", "m1=h:1 | m2: the leader"},
+		{"config", follows, " | m1: not the leader, m2: it leads a standby cluster", "m1=h:1 m2=h:1 | "},
+		{"config", "", "m2=h:1 | m1: not the leader", "m1=h:1 | m2: the leader"},
+	} {
+		before, value := says(c, primary)+says(c, replica), step.value
+		if strings.HasPrefix(step.key, "members/") {
+			value = `{"conn_url":"postgres://h:1/","state":"running","role":"` + value + `"}`
+		}
+		var changed bool
+		if value == "" {
+			changed = c.Delete(step.key)
+		} else {
+			changed, _ = c.Put(step.key, []byte(value), 1, 1)
+		}
+		if p, r := says(c, primary), says(c, replica); p != step.primary || r != step.replica || !changed && p+r != before {
+			t.Errorf("after %s %s, changed %v: primary %s; replicas %s\nwant %s; %s", step.key, step.value, changed, p, r, step.primary, step.replica)
+		}
+	}
+}
+
+// TestATagCountsAsPythonHasIt, which Patroni is written in: any value but none, false, zero and what is empty.
+func TestATagCountsAsPythonHasIt(t *testing.T) {
+	for tag, fit := range map[string]bool{
+		`null`: true, `false`: true, `0`: true, `-0.0`: true, `""`: true, `[ ]`: true, `{ }`: true,
+		`true`: false, `1`: false, `0.1`: false, `1e999`: false, `"true"`: false, `"yes"`: false, `"false"`: false, `[0]`: false, `{"a":0}`: false,
+	} {
+		c := new(Cluster)
+		if _, err := c.Put("members/m2", []byte(`{"conn_url":"postgres://h:1/","state":"running","role":"replica","tags":{"noloadbalance":`+tag+`}}`), 1, 1); err != nil {
+			t.Fatal(err)
+		}
+		if got := says(c, alone); (got == "m2=h:1 | ") != fit {
+			t.Errorf("noloadbalance %s: %s; want it to be fit: %v", tag, got, fit)
+		}
+	}
+}
+
+func TestALagIsAPlainNumberOfBytes(t *testing.T) {
+	for text, want := range map[string]int64{"1": 1, "16MB": 16 << 20, "500kB": 500 << 10, "+16MB": 0, "016MB": 0, "+016MB": 0, "-1MB": 0, "0": 0, "16 MB": 0, "MB": 0, "16mb": 0} {
+		var terms Terms
+		if err := terms.ReadLag(text); (err == nil) != (want > 0) || terms.Lag != want {
+			t.Errorf("%q: %d, error %v; want %d", text, terms.Lag, err, want)
+		}
+	}
+}
+
 // TestABurstMakesNoReplicaSeemToBeBehindBeforeItsNextRecord: status is written first, and one that receives nothing more is left out one status later.
 func TestABurstMakesNoReplicaSeemToBeBehindBeforeItsNextRecord(t *testing.T) {
 	terms := alone
@@ -187,7 +251,12 @@ func TestABurstMakesNoReplicaSeemToBeBehindBeforeItsNextRecord(t *testing.T) {
 
 // TestWhatCannotBeReadChangesNothing, and no error shows what a conn_url may hold.
 func TestWhatCannotBeReadChangesNothing(t *testing.T) {
-	c := new(Cluster)
+	c := &Cluster{CheckHost: func(host string) error {
+		if host == "refused:5432" {
+			return errors.New("not reachable")
+		}
+		return nil
+	}}
 	good := map[string]string{
 		"leader": "m1", "status": `{"optime":5}`, "config": `{"ttl":30,"pause":true}`,
 		"members/m1": `{"conn_url":"postgres://u:secret@[fd00::1]:5433/db","api_url":"http://[fd00::1]:8008/patroni"}`,
@@ -204,13 +273,17 @@ func TestWhatCannotBeReadChangesNothing(t *testing.T) {
 	for _, bad := range []struct{ key, value, err string }{
 		{"leader", strings.Repeat("m", 300), "a name of more than 253 bytes"},
 		{"status", "5", "no JSON object with an optime"},
+		{"status", "null", "no JSON object with an optime"},
 		{"config", `{"ttl":"secret"}`, "no JSON object with a ttl and a pause"},
+		{"config", "null", "no JSON object with a ttl and a pause"},
 		{"members/m1", "", "no JSON object of a member"},
 		{"members/m1", `{"conn_url":7}`, "no JSON object of a member"},
 		{"members/m1", `{}`, "no conn_url"},
 		{"members/m1", `{"conn_url":"postgres://u:secret@h1:1,h2:2/db"}`, "its conn_url has several hosts"},
 		{"members/m1", `{"conn_url":"postgres://u:secret@h1:x/db"}`, "its conn_url is no URL such as"},
 		{"members/m1", `{"conn_url":"mysql://u:secret@h1/db"}`, "its conn_url is no URL such as"},
+		{"members/m1", "null", "no conn_url"},
+		{"members/m1", `{"conn_url":"postgres://u:secret@refused:5432/db"}`, "the host of its conn_url cannot be used: not reachable"},
 		{"members/m1", `{"conn_url":"postgres://u:secret@%2Fvar%2Frun/db"}`, "its conn_url "},
 		{"members/m1", `{"conn_url":"postgres:///db?host=/tmp"}`, "its conn_url has no host, or is a socket's"},
 		{"members/m1", `{"conn_url":"postgres://h/","state":"` + strings.Repeat("s", 3000) + `"}`, "a text of more than 2048 bytes"},
@@ -221,7 +294,7 @@ func TestWhatCannotBeReadChangesNothing(t *testing.T) {
 		if changed || err == nil || !strings.Contains(err.Error(), bad.err) || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%s=%.60s: changed %v, error %v; want %q", bad.key, bad.value, changed, err, bad.err)
 		}
-		if got := says(c, primary); got != want || c.TTL != 30 || !c.Paused {
+		if got := says(c, primary); got != want || c.TTL != 30 || !c.Paused || c.optime.at != 5 {
 			t.Fatalf("after %s=%.60s: %s; want %s", bad.key, bad.value, got, want)
 		}
 	}

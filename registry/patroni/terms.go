@@ -36,7 +36,7 @@ var units = [...]struct { // as PostgreSQL has them
 func (t *Terms) ReadLag(s string) error {
 	for _, u := range units {
 		if n, ok := strings.CutSuffix(s, u.name); ok {
-			if count, err := strconv.ParseInt(n, 10, 32); err == nil && count > 0 {
+			if count, err := strconv.ParseInt(n, 10, 32); err == nil && count > 0 && n == strconv.FormatInt(count, 10) {
 				t.Lag = count * u.bytes
 				return nil
 			}
