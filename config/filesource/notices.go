@@ -129,7 +129,7 @@ func (n *notices) settle(ctx context.Context, rest time.Time) {
 }
 
 // follow watches these directories, the ones that lead to them, and no others. It reports whether some are new. A path may by now
-// lead to another directory than before, which counts as new, so all of them are watched again.
+// lead to another directory than before, which counts as new if its inode is another one, so all of them are watched again.
 func (n *notices) follow(dirs []string) (fresh bool) {
 	if n.watcher == nil {
 		return false

@@ -62,7 +62,7 @@ type entry struct {
 	sum  uint64 // of the value, or of the error
 	scan uint64 // the last scan that met it
 
-	through string // the key of the directory whose link ..data it was read through; empty: none
+	through []string // the keys of the directories through whose links ..data it was read, the outermost first
 }
 
 // A File is a key and its value.

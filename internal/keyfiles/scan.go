@@ -46,7 +46,7 @@ func (t *Tree) Scan(all bool) (Scan, error) {
 	for key, e := range t.known {
 		if e.scan != t.scans {
 			delete(t.known, key)
-			if now := w.data[e.through]; now != nil && !os.SameFile(t.data[e.through], now) {
+			if slices.ContainsFunc(e.through, func(dir string) bool { return w.data[dir] != nil && !os.SameFile(t.data[dir], w.data[dir]) }) {
 				w.found.Swapped = append(w.found.Swapped, key)
 			} else {
 				w.found.Gone = append(w.found.Gone, key)
@@ -121,7 +121,7 @@ func (s *start) descend(root *os.Root, names []string) error {
 			s.opened = append(s.opened, d.data)
 		}
 		if err == nil && in == d.data {
-			s.through = d
+			s.through = d.leads(nil)
 			s.services, err = s.add(openDir(in, filepath.Join(inner, filepath.Join(names[i+1:]...))))
 			return err
 		}

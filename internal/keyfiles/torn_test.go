@@ -187,6 +187,23 @@ func TestASwapDeletesAlsoWhatHasNoLinkAnyMore(t *testing.T) {
 	expect(t, tree, "~specs/a")
 }
 
+// The inner volume goes with the version that it was in.
+func TestASwapDeletesAlsoWhatAVolumeInItHad(t *testing.T) {
+	dir := t.TempDir()
+	outer := volume{t, filepath.Join(dir, "registry")}
+	write(t, outer.at, "..v2/services/specs/c", "2")
+	inner := volume{t, filepath.Join(outer.at, "..v1/services/specs")}
+	write(t, inner.at, "..v1/a", "1")
+	inner.link("a")
+	inner.swap("..v1")
+	outer.link("services")
+	outer.swap("..v1")
+	tree := &Tree{Dir: dir}
+	expect(t, tree, "specs/a=1")
+	outer.swap("..v2")
+	expect(t, tree, "specs/c=2 ~specs/a")
+}
+
 // A swap that is not one rename has a moment without ..data. What the link led to before is what the next scan compares with.
 func TestADirectoryWhoseDataLeadNowhereCannotBeRead(t *testing.T) {
 	const nowhere = "specs/!its link ..data leads nowhere"

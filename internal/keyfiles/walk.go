@@ -80,7 +80,19 @@ func (w *walk) dir(root *os.Root, path, key string, depth int) {
 type directory struct {
 	root, data *os.Root
 	key        string
-	nowhere    bool // ..data led nowhere when a link through it was met
+	chain      []string // of keys: its own, behind those of the directories through whose ..data it was reached
+	nowhere    bool     // ..data led nowhere when a link through it was met
+}
+
+// leads returns d as the directory through whose ..data something is read. It was itself reached through that of outer, if that is not nil.
+func (d *directory) leads(outer *directory) *directory {
+	if d.chain == nil && outer != nil {
+		d.chain = slices.Clone(outer.chain)
+	}
+	if !slices.Contains(d.chain, d.key) {
+		d.chain = append(d.chain, d.key)
+	}
+	return d
 }
 
 // open opens what the link ..data leads to, the first time. Whatever happens to the link, that is read until close.
@@ -156,7 +168,7 @@ func (w *walk) entry(d *directory, name, path, key string, depth int) {
 		}
 		if root != d.root {
 			defer func(before *directory) { w.through = before }(w.through)
-			w.through = d
+			w.through = d.leads(w.through)
 		}
 	}
 	switch {
@@ -245,7 +257,7 @@ func (w *walk) failed(key string, err error) {
 func (w *walk) add(f File, sum uint64, e *entry) {
 	e.sum, e.scan = sum, w.tree.scans
 	if w.through != nil {
-		e.through = w.through.key
+		e.through = w.through.chain
 	}
 	w.edits[f.Key] = e
 	if known := w.tree.known[f.Key]; known == nil || known.sum != sum {

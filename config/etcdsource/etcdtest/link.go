@@ -96,8 +96,8 @@ func (l *Link) Up() {
 }
 
 // Hold has everything wait that is sent over the open connections, as if a process at one end were stopped, and swallows what opens meanwhile.
-// After release they go on, and new ones pass.
-func (l *Link) Hold() (release func()) {
+// After release, which the end of the test calls too, they go on, and new ones pass.
+func (l *Link) Hold(t testing.TB) (release func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.down = true
@@ -105,12 +105,14 @@ func (l *Link) Hold() (release func()) {
 	for _, c := range held {
 		c.held.Lock()
 	}
-	return func() {
+	release = sync.OnceFunc(func() {
 		for _, c := range held {
 			c.held.Unlock()
 		}
 		l.Up()
-	}
+	})
+	t.Cleanup(release) // before that of the link, which waits for all lanes
+	return release
 }
 
 func (l *Link) accept() {

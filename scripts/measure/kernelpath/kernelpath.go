@@ -49,7 +49,7 @@ type bench struct {
 	opts            options
 	client, backend *machine
 	proxy           *process.Process
-	isOld           bool // proxy is the earlier build
+	serves          *bool // proxy does: true for the earlier build; nil: its start has failed
 }
 
 func (b *bench) end() {
@@ -84,8 +84,7 @@ func (b *bench) run(ctx context.Context) error {
 	for _, row := range rows {
 		t := measure.NewTable(row.name, row.title, columns, subjects...)
 		if err := b.Rounds(ctx, t, b.opts.Rounds, func(ctx context.Context, i int) (s measure.Sample, err error) {
-			if ways[i].old != b.isOld {
-				b.proxy.Stop()
+			if b.serves == nil || *b.serves != ways[i].old {
 				err = b.startProxy(ctx, ways[i].old)
 			}
 			if err == nil {

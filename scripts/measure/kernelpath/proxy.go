@@ -41,14 +41,20 @@ func (b *bench) startProxy(ctx context.Context, old bool) (err error) {
 	if old {
 		binary = b.opts.old
 	}
-	b.isOld = old
+	if b.serves = nil; b.proxy != nil {
+		b.proxy.Stop()
+	}
 	if b.proxy, err = b.Start("kube-proxy", binary, "-registry_dir="+b.registry(), "-kernel=auto", "-healthz_bind_address=", "-metrics_bind_address="+metricsAddr); err != nil {
 		return err
 	}
-	return b.proxy.Await(2*time.Minute, func() bool {
+	err = b.proxy.Await(2*time.Minute, func() bool {
 		numbers, err := measure.Scrape(ctx, netip.MustParseAddrPort(metricsAddr))
 		return err == nil && numbers.Sum("kubeproxy_kernel_ports", "reason", "carried") >= float64(2*(1+b.opts.services))
 	})
+	if err == nil {
+		b.serves = &old
+	}
+	return err
 }
 
 // writeService writes the records of a service whose endpoint is the backend.
