@@ -105,7 +105,7 @@ func (p *Proxier) Thaw() {
 		return
 	}
 	if p.stage == rests {
-		p.engine.Resume()
+		p.resumeLocked()
 	}
 	p.stage = serves
 	p.settled.Broadcast()
@@ -262,9 +262,7 @@ func (p *Proxier) Serve() {
 	p.stage = serves
 	p.closeLeftoverLocked() // a predecessor that has the last copy closes it
 	p.inherited = nil
-	aside := p.engine.Leftover() // or Resume would close them
-	p.engine.Resume()
-	p.giveInheritedLocked(aside)
+	p.resumeLocked()
 	for id, l := range p.listeners {
 		if l.socket != nil {
 			p.tellKeeperLocked(id, false)

@@ -18,27 +18,25 @@ import (
 func (p *Proxier) Inherit(sockets map[registry.ListenerID]int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.giveInheritedLocked(sockets)
-}
-
-func (p *Proxier) giveInheritedLocked(sockets map[registry.ListenerID]int) {
-	if len(sockets) > 0 {
-		p.engine.Inherit(sockets)
-	}
+	p.engine.Inherit(sockets)
 }
 
 // inheritedLocked returns the inherited sockets that no port has taken. They stay the engine's. What is deleted from them is the caller's.
 func (p *Proxier) inheritedLocked() map[registry.ListenerID]int {
 	left := p.engine.Leftover()
-	p.giveInheritedLocked(left)
+	p.engine.Inherit(left)
 	return left
+}
+
+// resumeLocked has the engine go on, which would close the inherited sockets that no port has taken.
+func (p *Proxier) resumeLocked() {
+	left := p.engine.Leftover()
+	p.engine.Resume()
+	p.engine.Inherit(left)
 }
 
 // inheritedFirst sorts the listeners that have an inherited socket before the others. Their ports are open already, and keep the room that they have.
 func inheritedFirst(due []*listener, inherited map[registry.ListenerID]int) []*listener {
-	if len(inherited) == 0 {
-		return due
-	}
 	var first, others []*listener
 	for _, l := range due {
 		if _, has := inherited[l.id]; has {
@@ -53,26 +51,26 @@ func inheritedFirst(due []*listener, inherited map[registry.ListenerID]int) []*l
 // errPredecessorHas is why a port cannot be opened yet in a successor.
 var errPredecessorHas = errors.New("the process before has the port at another address, until this one serves")
 
-// makeWayLocked closes the inherited sockets that would keep a port from being opened, and that no service claims. They are ours: the gate would
-// take them for those of another program. What is known decides, also while a source has not been read. During a take-over such
-// a socket is still the predecessor's, and the port has to wait.
-func (p *Proxier) makeWayLocked(id registry.ListenerID) error {
-	left := p.inheritedLocked()
-	if _, own := left[id]; own || !p.cfg.BindAddress.IsUnspecified() {
-		return nil
+// makeWayLocked closes the inherited sockets that keep a port which is in use from being opened, and that no service claims. It reports whether there
+// are any. They are ours: the gate would take them for those of another program. What is known decides, also while a source has not been read. During
+// a take-over such a socket is still the predecessor's, and the port has to wait.
+func (p *Proxier) makeWayLocked(id registry.ListenerID) (made bool, err error) {
+	if !p.cfg.BindAddress.IsUnspecified() {
+		return false, nil
 	}
+	left := p.inheritedLocked()
 	for other, fd := range left {
 		switch {
-		case other.AtNode() != id.AtNode(), other.Addr.IsValid() == id.Addr.IsValid(): // of two addresses neither has the other's port
-		case p.listeners[other] != nil:
+		case other.AtNode() != id.AtNode(), other.Addr.IsValid() == id.Addr.IsValid(), p.listeners[other] != nil: // of two addresses neither has the other's port
+			continue
 		case p.stage == adopts:
-			return errPredecessorHas
-		default:
-			delete(left, other)
-			p.closeInheritedLocked(other, fd)
+			return false, errPredecessorHas
 		}
+		delete(left, other)
+		p.closeInheritedLocked(other, fd)
+		made = true
 	}
-	return nil
+	return made, nil
 }
 
 // closeLeftoverLocked closes the inherited sockets that no port has taken, but for those that are set aside.
@@ -84,7 +82,7 @@ func (p *Proxier) closeLeftoverLocked() {
 			p.closeInheritedLocked(id, fd)
 		}
 	}
-	p.giveInheritedLocked(left)
+	p.engine.Inherit(left)
 }
 
 // closeInheritedLocked closes an inherited socket. A keeper has a copy of its own, in whose queue clients would wait for good.
@@ -96,7 +94,7 @@ func (p *Proxier) closeInheritedLocked(id registry.ListenerID, fd int) {
 		sockopt.Close(fd) // a predecessor or a successor has the last copy
 		return
 	}
-	glog.Infof("%s is closed: it was open before, and no service claims it now", id)
+	glog.Infof("%s is closed: it was open before, and no service has it now", id)
 	sockopt.EndListening(fd)
 	p.tellKeeperLocked(id, true)
 }
@@ -104,7 +102,8 @@ func (p *Proxier) closeInheritedLocked(id registry.ListenerID, fd int) {
 // setAsideLocked reports whether an inherited socket stays open though no service claims its port: one may that is in a source which has not
 // been read. What a predecessor had for a service is not set aside, for this process has read each source that the predecessor had read.
 //
-// The socket takes the descriptor of a listener from the budget: a source may stay away for good, and to read it takes descriptors.
+// The socket takes the descriptor of a listener from the budget: a source may stay away for good, and to read it takes descriptors. It has its place
+// in the local range, too.
 func (p *Proxier) setAsideLocked(id registry.ListenerID) bool {
 	claims := p.inherited[id]
 	switch {
@@ -120,6 +119,7 @@ func (p *Proxier) setAsideLocked(id registry.ListenerID) bool {
 		return false
 	}
 	p.aside[id] = struct{}{}
+	p.gate.Opened(id)
 	p.own.Add(id) // a client whose endpoint leads there would wait for a service of ours
 	return true
 }
@@ -130,6 +130,7 @@ func (p *Proxier) takeBackLocked(id registry.ListenerID) bool {
 		return false
 	}
 	delete(p.aside, id)
+	p.gate.Closed(id)
 	if addresses := p.engine.Addresses(); addresses != nil {
 		addresses.Budget.ReleaseOfListener()
 	}

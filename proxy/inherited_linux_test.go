@@ -146,6 +146,15 @@ func onEngines(t *testing.T, test func(t *testing.T, kind Kind)) {
 	}
 }
 
+// hasRoomForOne gives p a local range that has both ports, and of which services may have one.
+func hasRoomForOne(p *Proxier, low, high registry.ListenerID) {
+	system := ports.LocalRange{Range: PortRange{First: low.Number, Last: max(high.Number, low.Number+4)}}
+	if high.Number-low.Number > 6 {
+		system.Reserved = []PortRange{{First: low.Number + 3, Last: high.Number - 2}} // five are left
+	}
+	p.gate.System.LocalRange = func() ports.LocalRange { return system }
+}
+
 // TestAnOpenPortStaysOpenWhereThereIsRoomForOneOnly, whichever comes first by number: a port that waited for room does not get that of a
 // port which a predecessor, or a process that was killed, had open.
 func TestAnOpenPortStaysOpenWhereThereIsRoomForOneOnly(t *testing.T) {
@@ -153,14 +162,8 @@ func TestAnOpenPortStaysOpenWhereThereIsRoomForOneOnly(t *testing.T) {
 		low, high := freePorts(t)
 		both := batchOf(service("old", 1, high), service("new", 2, low))
 		for name, bounded := range map[string]func(p *Proxier){
-			"a quarter of the local range": func(p *Proxier) {
-				system := ports.LocalRange{Range: PortRange{First: low.Number, Last: max(high.Number, low.Number+4)}}
-				if high.Number-low.Number > 6 {
-					system.Reserved = []PortRange{{First: low.Number + 3, Last: high.Number - 2}} // five are left
-				}
-				p.gate.System.LocalRange = func() ports.LocalRange { return system }
-			},
-			"descriptors": func(p *Proxier) { p.engine.Addresses().Budget.Most = 1 },
+			"a quarter of the local range": func(p *Proxier) { hasRoomForOne(p, low, high) },
+			"descriptors":                  func(p *Proxier) { p.engine.Addresses().Budget.Most = 1 },
 		} {
 			t.Run(name, func(t *testing.T) {
 				first, _, _ := newRunning(t, Config{Engine: kind})
@@ -374,4 +377,57 @@ func TestASuccessorLeavesAPortToTheProgramThatHeldIt(t *testing.T) {
 	third, _, _ := newRunning(t, Config{HeldPortDelay: 100 * time.Millisecond, HeldPortProbePeriod: 20 * time.Millisecond})
 	succeed(t, next, third, web)
 	proxytest.Eventually(t, func() bool { return whyClosed(third, port) == nil }, "%v opens once it has been free for a while", port)
+}
+
+// TestAKeptSocketWaitsThroughATakeOverThatFails: the engine goes on, and its service finds it.
+func TestAKeptSocketWaitsThroughATakeOverThatFails(t *testing.T) {
+	onEngines(t, func(t *testing.T, kind Kind) {
+		kept := enginetest.TCPPort(proxytest.FreePort(t))
+		p, _, _ := newRunning(t, Config{Engine: kind})
+		inherit(t, p, kept)
+		p.OnUpdate(partialOf())
+		if _, err := p.Listeners(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.Freeze(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		p.Thaw()
+		wantListening(t, "after a take-over that failed", kept, true)
+		p.OnUpdate(batchOf(service("web", 1, kept)))
+		if err := whyClosed(p, kept); err != nil {
+			t.Errorf("closed: %v", err)
+		}
+	})
+}
+
+// TestAKeptSocketHasItsShareOfTheLocalRange: a service of a source that is read earlier cannot take it.
+func TestAKeptSocketHasItsShareOfTheLocalRange(t *testing.T) {
+	low, high := freePorts(t)
+	p, _, _ := newRunning(t, Config{})
+	hasRoomForOne(p, low, high)
+	inherit(t, p, high)
+	p.OnUpdate(partialOf())
+	p.OnUpdate(partialOf(service("new", 1, low)))
+	if err := whyClosed(p, low); err == nil {
+		t.Error("a new service has a port, though there is room for one, and it waits for its service")
+	}
+	p.OnUpdate(batchOf(service("new", 1, low), service("old", 2, high)))
+	if err := whyClosed(p, high); err != nil {
+		t.Errorf("the port that was open is closed: %v", err)
+	}
+}
+
+// TestAKeptSocketWaitsThoughAnotherAddressOfItsPortCannotBeHad: only a port that is in use makes it go.
+func TestAKeptSocketWaitsThoughAnotherAddressOfItsPortCannotBeHad(t *testing.T) {
+	kept := enginetest.TCPPort(proxytest.FreePort(t))
+	p, _, _ := newRunning(t, Config{})
+	inherit(t, p, kept)
+	elsewhere := kept
+	elsewhere.Addr = netip.MustParseAddr("192.0.2.77")
+	p.OnUpdate(partialOf(serviceAt("web", elsewhere)))
+	if err := whyClosed(p, elsewhere); err == nil {
+		t.Error("the node has an address that it has not")
+	}
+	wantListening(t, "the port of the node", kept, true)
 }

@@ -91,12 +91,16 @@ func (p *Proxier) openLocked(due []*listener) {
 
 // tryLocked opens the socket of l, which the gate allows. own returns the local ports of our own connections.
 func (p *Proxier) tryLocked(l *listener, own func() map[registry.ListenerID]bool) error {
-	if err := p.makeWayLocked(l.id); err != nil {
-		return err
-	}
 	p.takeBackLocked(l.id)
 	p.own.Add(l.id) // before it is open: no endpoint may lead back to us
 	s, err := p.engine.Listen(l.id, &l.owner, p.besideLocked(l.id)...)
+	if ports.IsInUse(err) {
+		if made, wait := p.makeWayLocked(l.id); wait != nil {
+			err = wait
+		} else if made {
+			s, err = p.engine.Listen(l.id, &l.owner, p.besideLocked(l.id)...)
+		}
+	}
 	if err != nil {
 		p.own.Remove(l.id)
 		return p.gate.Failed(l.id, err, own)

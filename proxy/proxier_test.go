@@ -70,6 +70,7 @@ func (e *fakeEngine) Clients(int64, *traffic.Selection, func(*traffic.Client) bo
 }
 
 func (*fakeEngine) Leftover() map[registry.ListenerID]int { return nil }
+func (*fakeEngine) Inherit(map[registry.ListenerID]int)   {}
 
 func (s *fakeSocket) Ready() error {
 	s.engine.mu.Lock()

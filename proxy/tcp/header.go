@@ -57,7 +57,7 @@ func (c *Connection) Introduce(h proxyproto.Header, header []byte) bool {
 }
 
 // FromClient is how many bytes the client has sent, its own PROXY header included, once all were written to the endpoint. It is not known of a client
-// that came by another proxy to a predecessor of an earlier release.
+// whom the header of another proxy named to a predecessor of an earlier release.
 func (c *Connection) FromClient() (n uint64, known bool) {
 	if c.others == nil {
 		return c.Sent, true

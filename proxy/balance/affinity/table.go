@@ -32,7 +32,8 @@ func NewTable[E comparable](most, mostEach int) *Table[E] {
 // Clients are the clients in one table of one rotation over one protocol. The zero value is ready to use, and must
 // not be copied after its first use.
 type Clients struct {
-	order *list.List // of *entry, the oldest beginning first; nil: none yet; guarded by the table's mu
+	order     *list.List // of *entry, the oldest beginning first; nil: none yet; guarded by the table's mu
+	forgotten bool       // their rotation is no longer used; guarded likewise
 }
 
 // A key names a client of a rotation.
@@ -87,7 +88,11 @@ func (c *Client[E]) Endpoint(again func(E) bool, next func() (E, bool)) (E, bool
 	return e, ok
 }
 
+// insertLocked remembers e, unless the rotation has been forgotten meanwhile: nobody would clear that up.
 func (c *Client[E]) insertLocked(e E) {
+	if c.key.of.forgotten {
+		return
+	}
 	now := monotonic.Now()
 	c.table.clearUpLocked(c.key.of, now)
 	c.table.insertLocked(&entry[E]{key: c.key, endpoint: e, since: now, timeout: c.timeout})
@@ -165,6 +170,7 @@ func (t *Table[E]) removeLocked(x *entry[E]) {
 func (t *Table[E]) ForgetAll(of *Clients) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	of.forgotten = true
 	for of.order != nil && of.order.Len() > 0 {
 		t.removeLocked(of.order.Front().Value.(*entry[E]))
 	}

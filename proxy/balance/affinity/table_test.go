@@ -154,3 +154,14 @@ func TestListsAndMapAgreeUnderConcurrentUse(t *testing.T) {
 	working.Wait()
 	isConsistent(t, table, all...)
 }
+
+func TestWhoIsReachedAfterItsRotationWasForgottenIsNotRemembered(t *testing.T) {
+	table, of := NewTable[int](30, 20), new(Clients)
+	c := table.Client(of, person(1), timeout)
+	e, _ := c.Endpoint(func(int) bool { return true }, func() (int, bool) { return 1, true })
+	table.ForgetAll(of)
+	c.Reached(e)
+	if known := remembered(table, of); len(known) > 0 {
+		t.Errorf("%v are remembered", known)
+	}
+}
