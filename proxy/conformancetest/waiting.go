@@ -203,6 +203,68 @@ func (s suite) TestClientsThatWaitAreThoseOfWhoeverHasThePort(t *testing.T) {
 	}
 }
 
+func (s suite) TestClientsThatWaitDoSoAsLongAsTheirServiceSaysNow(t *testing.T) {
+	n := newNode(t, s.config())
+	at, dns := proxytest.On(proxytest.FreePort(t)), proxytest.On(proxytest.FreePort(t))
+	says := func(wait time.Duration) {
+		n.apply(asking("web", waiting(wait), tcp(at.Port())), asking("dns", waiting(wait), udp(dns.Port())))
+	}
+	says(time.Hour)
+	talk := proxytest.TalkTo(t, at)
+	proxytest.DialUDP(t, dns).Write([]byte("lost"))
+	n.waitFor("web", 1)
+	n.waitFor("dns", 1)
+	says(time.Millisecond)
+	proxytest.Eventually(t, func() bool { return totalsOf(n, "web").Ended[traffic.NoEndpoints] == 1 }, "the client to be refused")
+	proxytest.Eventually(t, func() bool { return totalsOf(n, "dns").Dropped[traffic.DropNoEndpoints] == 1 }, "the datagram to be dropped")
+	if err := proxytest.Discard(talk.Conn); !proxytest.IsReset(err) {
+		t.Errorf("the client sees %v; want a reset", err)
+	}
+	for _, service := range []string{"web", "dns"} {
+		if got := totalsOf(n, service); got.Begun != 1 || got.Active != 0 {
+			t.Errorf("of one client of %s, %d were counted, and %d are active", service, got.Begun, got.Active)
+		}
+	}
+}
+
+func (s suite) TestAClientThatWaitsIsServedAtOnceWhenItsPortHasAnotherName(t *testing.T) {
+	n := newNode(t, s.config())
+	at := proxytest.On(proxytest.FreePort(t))
+	port := tcp(at.Port())
+	n.apply(asking("web", waiting(time.Hour), port))
+	talk := proxytest.TalkTo(t, at)
+	n.waitFor("web", 1)
+	port.Name = "http"
+	n.apply(asking("web", waiting(time.Hour), port), endpointsOf("web", "http", served(t, proxytest.Chat("web"))))
+	if who := talk.MustSay(t, "hello"); who != "web" {
+		t.Errorf("the client was given %q", who)
+	}
+}
+
+// TestAClientWhoseServiceChangesWhileItLooksIsCountedOnce: its only endpoint is silent, and is not tried a second time.
+func (s suite) TestAClientWhoseServiceChangesWhileItLooksIsCountedOnce(t *testing.T) {
+	cfg := s.config()
+	cfg.DialTimeout = 2 * time.Second
+	var log ended
+	cfg.Ended = log.note
+	n := newNode(t, cfg)
+	at := proxytest.On(proxytest.FreePort(t))
+	n.apply(service("web", tcp(at.Port())), endpoints("web", proxytest.BlackHole(t)))
+	client := proxytest.Dial(t, at)
+	n.waitFor("web", 1)
+	n.apply(asking("web", registry.Terms{Timeouts: registry.Timeouts{Idle: time.Hour}}, tcp(at.Port())))
+	if err := proxytest.Discard(client); !proxytest.IsReset(err) {
+		t.Errorf("the client sees %v; want a reset", err)
+	}
+	e := log.of(t, registry.TCP, 1)[0]
+	if e.Reason != traffic.DialFailed || e.Attempts != 1 {
+		t.Errorf("it ended with %s after %d attempts; want dial_failed and 1", e.Reason, e.Attempts)
+	}
+	if got := totalsOf(n, "web"); got.Begun != 1 || got.DialFailures != 1 {
+		t.Errorf("of one client with one attempt, %d and %d were counted", got.Begun, got.DialFailures)
+	}
+}
+
 func (s suite) TestClientsThatWaitCountForTheLimitOfTheirService(t *testing.T) {
 	n := newNode(t, s.config())
 	at := proxytest.On(proxytest.FreePort(t))

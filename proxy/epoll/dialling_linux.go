@@ -52,7 +52,7 @@ type connecting struct {
 // reach begins to look for an endpoint for c.
 func (ds *dialler) reach(c *relay.Conn) {
 	s := ds.spare.Take()
-	s.race.Begin(&ds.races, c.Account.Choose(), ds.turn.Now)
+	s.race.BeginFor(&c.Account, c.Owner, &ds.races, ds.turn.Now)
 	ds.ongoing[c.Index()] = s
 	ds.conns.Enter(c, relay.Dialling)
 	ds.advance(c)
@@ -233,13 +233,16 @@ func (ds *dialler) settle(c *relay.Conn, s *search, won connecting, mask uint32)
 	ds.relays.Begin(c, won.fd, mask)
 }
 
-// giveUp turns c away, unless the port is another's by now: that ended the search among the endpoints of the service that had it.
+// giveUp turns c away, unless the port has another owner by now that c is to follow.
 func (ds *dialler) giveUp(c *relay.Conn, s *search) {
-	if owner := c.Owner.Load(); owner == c.Account.Claim {
+	owner := s.race.NewOwner()
+	switch {
+	case owner == nil:
 		ds.turnAway(c, s.race.WhyNone())
-	} else if ds.recycle(c, s); c.Account.Follow(owner) {
-		ds.reach(c)
-	} else { // and it is counted no more
+	case s.race.Follow(owner, ds.turn.Now):
+		ds.advance(c)
+	default: // it is counted no more
+		ds.recycle(c, s)
 		ds.relays.Cut(c)
 		ds.relays.Free(c)
 	}

@@ -50,17 +50,15 @@ type outcome struct {
 	err   error
 }
 
-// reach connects to the endpoint that answers first, as a [tcp.Race] says (v0.4 gave up after the first: D37). Each dial and look-up has a
-// goroutine; the race runs in this one. It returns nil when no endpoint answered, and in any case those that did not. It is called off when ctx ends,
+// reach connects to the endpoint that answers first, as a race says that has begun, or goes on after it gave up (v0.4 gave up after the first: D37).
+// Each dial and look-up has a goroutine; the race runs in this one. It returns nil when no endpoint answered. It is called off when ctx ends,
 // or by what looks is given first; looks may be nil.
-func (d *dialer) reach(ctx context.Context, c rotation.Choice, looks func(callOff context.CancelFunc)) (*net.TCPConn, *rotation.Endpoint, []tcp.Failure) {
+func (d *dialer) reach(ctx context.Context, race *tcp.Race, looks func(callOff context.CancelFunc)) (*net.TCPConn, *rotation.Endpoint) {
 	ctx, callOff := context.WithCancel(ctx)
 	defer callOff()
 	if looks != nil {
 		looks(callOff)
 	}
-	var race tcp.Race
-	race.Begin(&d.races, c, monotonic.Now())
 	ended, stops := make(chan outcome), make(map[uint32]context.CancelFunc)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -79,7 +77,7 @@ func (d *dialer) reach(ctx context.Context, c rotation.Choice, looks func(callOf
 		case tcp.Stop:
 			stops[step.ID]()
 		case tcp.GiveUp:
-			return nil, nil, race.Failures()
+			return nil, nil
 		case tcp.Await:
 			timer.Reset(step.At - monotonic.Now())
 			var news <-chan struct{} // nil is never ready
@@ -91,14 +89,14 @@ func (d *dialer) reach(ctx context.Context, c rotation.Choice, looks func(callOf
 			case <-timer.C:
 			case <-ctx.Done():
 			case o := <-ended:
-				if e := o.report(&race); e != nil {
-					return o.conn, e, race.Failures()
+				if e := o.report(race); e != nil {
+					return o.conn, e
 				}
 			}
 		}
 	}
 	race.Abandon()
-	return nil, nil, race.Failures()
+	return nil, nil
 }
 
 // begin does something in a goroutine of its own, and sends how it ended, unless it is stopped before.

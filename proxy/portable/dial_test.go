@@ -74,10 +74,18 @@ func newTestDialer(n *network) *dialer {
 	return d
 }
 
-// reach dials for one client, which must be turned away.
+// reachOf dials the endpoints of r for one client.
+func (d *dialer) reachOf(ctx context.Context, r *rotation.Rotation) (*net.TCPConn, *rotation.Endpoint, []tcp.Failure) {
+	var race tcp.Race
+	race.Begin(&d.races, r.ChooseFor(registry.TCP, netip.Addr{}, registry.NoTerms, nil), monotonic.Now())
+	conn, e := d.reach(ctx, &race, nil)
+	return conn, e, race.Failures()
+}
+
+// turnedAway dials for one client, which must be turned away.
 func turnedAway(t *testing.T, d *dialer, r *rotation.Rotation) (failed []tcp.Failure) {
 	t.Helper()
-	conn, _, failed := d.reach(t.Context(), r.ChooseFor(registry.TCP, netip.Addr{}, registry.NoTerms, nil), nil)
+	conn, _, failed := d.reachOf(t.Context(), r)
 	if conn != nil {
 		t.Fatal("an endpoint answered")
 	}
@@ -98,7 +106,7 @@ func TestDialMovesOnToTheNextEndpointAndToNoneTwice(t *testing.T) { // D37
 	conn, _ := tcpPair(t)
 	n := &network{answer: map[byte]func(context.Context) (*net.TCPConn, error){1: refuse, 2: refuse, 3: connectTo(conn)}}
 	d, r := newTestDialer(n), enginetest.NewRotation(enginetest.Addresses(1, 2, 3)...)
-	got, e, failed := d.reach(t.Context(), r.ChooseFor(registry.TCP, netip.Addr{}, registry.NoTerms, nil), nil)
+	got, e, failed := d.reachOf(t.Context(), r)
 	if got != conn || enginetest.NumberOf(e) != 3 || len(failed) != 2 || enginetest.NumberOf(failed[0].Endpoint) != 1 || enginetest.NumberOf(failed[1].Endpoint) != 2 {
 		t.Errorf("reached %v after %v; want endpoint 3 after 1 and 2", e.Addr, failed)
 	}
@@ -126,7 +134,7 @@ func TestDialForgivesAnEndpointThatAnswersAgain(t *testing.T) {
 	d, r := newTestDialer(n), enginetest.NewRotation(enginetest.Addresses(1)...)
 	turnedAway(t, d, r)
 	n.answer[1] = connectTo(conn)
-	if got, _, _ := d.reach(t.Context(), r.ChooseFor(registry.TCP, netip.Addr{}, registry.NoTerms, nil), nil); got != conn || down(r) != nil {
+	if got, _, _ := d.reachOf(t.Context(), r); got != conn || down(r) != nil {
 		t.Errorf("reached %v, and %v are ejected; want the connection, and nobody", got, down(r))
 	}
 }
@@ -269,7 +277,7 @@ func TestDialEndsAtOnceWhenItIsCut(t *testing.T) {
 		d, r := newTestDialer(n), enginetest.NewRotation(enginetest.Addresses(1, 2)...)
 		ctx, cut := context.WithCancel(t.Context())
 		time.AfterFunc(100*time.Millisecond, cut)
-		if conn, _, _ := d.reach(ctx, r.ChooseFor(registry.TCP, netip.Addr{}, registry.NoTerms, nil), nil); conn != nil || time.Since(n.start) != 100*time.Millisecond || len(n.dialled()) != 1 {
+		if conn, _, _ := d.reachOf(ctx, r); conn != nil || time.Since(n.start) != 100*time.Millisecond || len(n.dialled()) != 1 {
 			t.Errorf("dialled %v and ended after %v; want one dial, ended after 100ms", n.dialled(), time.Since(n.start))
 		}
 		if down(r) != nil {
@@ -295,7 +303,7 @@ func TestDialRefusesOurOwnListenersAndMovesOn(t *testing.T) {
 	d := newTestDialer(n)
 	d.races.Resolver.Own.Add(enginetest.TCPPort(80))
 	r := enginetest.NewRotation(proxytest.At(proxytest.On(80)), enginetest.Address(2))
-	got, _, failed := d.reach(t.Context(), r.ChooseFor(registry.TCP, netip.Addr{}, registry.NoTerms, nil), nil)
+	got, _, failed := d.reachOf(t.Context(), r)
 	if got != conn || len(failed) != 1 || !errors.Is(failed[0].Err, admit.ErrOwnListener) {
 		t.Errorf("reached %v after %v; want the other endpoint after %v", got, failed, admit.ErrOwnListener)
 	}
@@ -337,7 +345,7 @@ func TestAPortThatADialHasForItsOwnCanBeListenedOn(t *testing.T) {
 	}
 	e := newTestEngine(t, engine.Config{})
 	server := proxytest.ServeTCP(t, "127.0.0.1:0", proxytest.Hold)
-	conn, _, failed := e.dialer.reach(t.Context(), enginetest.NewRotation(server.Addr).ChooseFor(registry.TCP, netip.Addr{}, registry.NoTerms, nil), nil)
+	conn, _, failed := e.dialer.reachOf(t.Context(), enginetest.NewRotation(server.Addr))
 	if conn == nil {
 		t.Fatal(failed)
 	}
@@ -361,7 +369,7 @@ func TestWithoutALocalPortTowardsOneEndpointAnotherIsTried(t *testing.T) {
 	noPort := func(context.Context) (*net.TCPConn, error) { return nil, fails(syscall.EADDRNOTAVAIL) }
 	n := &network{answer: map[byte]func(context.Context) (*net.TCPConn, error){1: noPort, 2: connectTo(conn)}}
 	d, r := newTestDialer(n), enginetest.NewRotation(enginetest.Addresses(1, 2)...)
-	if got, e, failed := d.reach(t.Context(), r.ChooseFor(registry.TCP, netip.Addr{}, registry.NoTerms, nil), nil); got != conn || enginetest.NumberOf(e) != 2 || len(failed) != 1 {
+	if got, e, failed := d.reachOf(t.Context(), r); got != conn || enginetest.NumberOf(e) != 2 || len(failed) != 1 {
 		t.Errorf("reached %v after %v; want endpoint 2 after 1", e, failed)
 	}
 	n.answer[2] = noPort

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"kubeproxy/internal/monotonic"
 	"kubeproxy/proxy/admit"
 	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/proxyproto"
@@ -134,34 +135,34 @@ func (s *tcpSocket) serve(c tcp.Connection, client *net.TCPConn) {
 		}
 		known.become(c.Now()) // an operator may end the client before it has an endpoint
 	}
-	backend, endpoint, failed := e.dialer.reach(e.Ctx, c.Choose(), known.looks)
-	for owner := s.owner.Load(); backend == nil && owner != c.Claim && e.Ctx.Err() == nil && !known.isKilled(); owner = s.owner.Load() {
-		// The port changed hands before we had an endpoint. That ended the search among those of the service that had it.
-		if !c.Follow(owner) {
+	var race tcp.Race
+	race.BeginFor(&c, s.owner, &e.dialer.races, monotonic.Now())
+	backend, endpoint := e.dialer.reach(e.Ctx, &race, known.looks)
+	for owner := race.NewOwner(); backend == nil && owner != nil && e.Ctx.Err() == nil && !known.isKilled(); owner = race.NewOwner() {
+		// The port changed hands before we had an endpoint, or its service has renewed its claim while the client waits.
+		if !race.Follow(owner, monotonic.Now()) {
 			reset(client)
 			return
 		}
 		known.become(c.Now())
-		backend, endpoint, failed = e.dialer.reach(e.Ctx, c.Choose(), known.looks)
+		backend, endpoint = e.dialer.reach(e.Ctx, &race, known.looks)
 	}
 	if backend == nil {
 		reset(client)
-		why := tcp.WhyNone(failed)
+		why := race.WhyNone()
 		switch {
 		case known.isKilled():
 			why = traffic.Killed
 		case e.Ctx.Err() != nil:
 			why = traffic.Shutdown
-		case c.Claim.Lifetime.IsOver():
-			why = traffic.ServiceRemoved
 		}
-		c.TurnAway(why, failed)
+		c.TurnAway(why, race.Failures())
 		return
 	}
 	if e.Cfg.NoteLocal {
 		c.GoesFrom(backend.LocalAddr().(*net.TCPAddr).AddrPort())
 	}
-	c.Given(endpoint, failed)
+	c.Given(endpoint, race.Failures())
 	ctx, release := e.lifetimes(e.Cfg.Cuts(c.Claim.Terms), c.Claim.Lifetime, endpoint.Lifetime())
 	defer release()
 	r := newRelay(client, backend, &e.Cfg, c.Claim.Tally, &c)

@@ -20,7 +20,7 @@ import (
 // goroutine at a time. It opens nothing, and none of its methods waits.
 type Connection struct {
 	base   *engine.Base
-	Claim  *engine.Claim // under which it began
+	Claim  *engine.Claim // under which it began, or which it has followed since
 	client netip.AddrPort
 	began  time.Duration // a time of package monotonic
 
@@ -62,16 +62,6 @@ func (c *Connection) Choose() rotation.Choice {
 		choice.Wait = max(0, choice.Wait-c.age())
 	}
 	return choice
-}
-
-// Follow makes c a client of the present owner of its port, as if it had only just come: the claim under which it began had no endpoint
-// for it, and has lost the port. It returns false if the owner does not admit it.
-func (c *Connection) Follow(owner *engine.Claim) bool {
-	c.base.Connections.Add(-1)
-	c.Claim.Tally.Active.Add(-1)
-	c.part()
-	*c = Connection{base: c.base, Claim: owner, port: c.port, client: c.client, began: c.began, others: c.others}
-	return c.admit()
 }
 
 // Given notes which endpoint answered, and those that had not before it. It reports that the client has begun.

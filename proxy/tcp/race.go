@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -35,6 +36,8 @@ import (
 //	an endpoint answers                     none: the engine closes what else it has dialled
 //	nothing is left, nor under way          give up; but if no endpoint was offered, and the service has clients wait for one, look again
 //	                                        with each change of its endpoints, until the time is up
+//	the port of a client that waits has     give up; the engine asks [Race.NewOwner]
+//	another claim as its owner
 //
 // What holds at each moment:
 //
@@ -52,6 +55,8 @@ import (
 // The zero value is ready for Begin. A Race is not safe for concurrent use.
 type Race struct {
 	search   search
+	client   *Connection                   // whose race it is; see follow.go
+	owner    *atomic.Pointer[engine.Claim] // of its port; nil: it does not change
 	config   *RaceConfig
 	attempts []attempt     // under way, in the order in which they began
 	dials    []dial        // under way, of all attempts
@@ -161,7 +166,7 @@ func (a *attempt) hasFailed() bool { return a.lookUp == 0 && a.dials == 0 && len
 // lookAgain returns the step of a client that was offered no endpoint, and may wait for one: news first, so that none is missed.
 func (r *Race) lookAgain(now time.Duration) Step {
 	news := r.search.choice.News()
-	if r.search.choice.Lifetime.IsOver() { // since it was asked, so the news of that may have been before
+	if r.search.choice.Lifetime.IsOver() || r.hasNewOwner() { // since it was asked, so the news of that may have been before
 		return Step{Do: GiveUp}
 	}
 	if r.search.short { // of descriptors there is no news

@@ -96,8 +96,11 @@ func (s *search) next(now time.Duration) (e *rotation.Endpoint, timeout time.Dur
 
 // isUnserved reports whether the search has ended without an endpoint, though the service has its port still, and may have one later.
 func (s *search) isUnserved() bool {
-	return s.over && (s.limited || s.choice.MayWait()) && !s.choice.Lifetime.IsOver()
+	return s.over && s.mayWait() && !s.choice.Lifetime.IsOver()
 }
+
+// mayWait reports whether a client may be offered an endpoint later: it was offered none, or one that was full, or is being elected.
+func (s *search) mayWait() bool { return s.limited || s.choice.MayWait() }
 
 // beginAgain has the search look once more, and the client has all its time for what is found.
 func (s *search) beginAgain(now time.Duration) {

@@ -89,13 +89,14 @@ func (p *Port) Adopt(s *Session, self interface{ Evict() }, r *handover.UDP, at 
 	}
 	s.lookingSince, s.until = now-r.Searching, now+c.Cfg.DialTotalTimeout
 	if v == nil {
-		s.choice = at.Claim.Choose(r.Client.Addr())
+		s.choose(at.Claim)
 		return
 	}
 	v.goOn(&r.Talk)
 	v.Endpoint, v.Began, v.answered, v.refused = at.Endpoint, now-r.Visit.Age, r.Visit.Answered, r.Visit.Refused
 	v.name = c.Resolver.Hold(at.Endpoint.Addr.Host, v.To.Addr())
 	s.at = v
+	s.chosenBy = at.Claim
 	s.choice = at.Claim.Rotation.ChooseAfter(at.Endpoint, registry.UDP, r.Client.Addr(), at.Claim.Terms, at.Claim.Lifetime)
 	at.Endpoint.Joined()
 }

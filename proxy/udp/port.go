@@ -140,7 +140,7 @@ func (p *Port) Begin(s *Session, self interface{ Evict() }, owner *engine.Claim,
 	c.Sessions.Existing.Add(1)
 	s.Control = sockopt.ControlFrom(key.Local)
 	s.setHeader()
-	s.choice = owner.Choose(key.Client.Addr()) // only now: a client that is not let in does not move the cursor
+	s.choose(owner) // only now: a client that is not let in does not move the cursor
 	s.lookingSince = monotonic.Now()
 	s.until = s.lookingSince + c.Cfg.DialTotalTimeout
 	return evicted, true

@@ -49,15 +49,23 @@ func (s *Session) Next(now time.Duration) (*rotation.Endpoint, bool) {
 }
 
 // Awaits returns a context that ends when a session which was offered no endpoint is to ask Next again, where its service has clients wait for one;
-// false: the session does not wait, or has waited for long enough.
+// false: the session does not wait, or has waited for long enough. A session that waits does so by the terms that its service has now.
 func (s *Session) Awaits() (_ context.Context, cancel context.CancelFunc, ok bool) {
+	if s.over || !s.choice.MayWait() || s.Claim.Lifetime.IsOver() {
+		return nil, nil, false
+	}
+	owner := s.port.Owner.Load()
+	if owner != s.chosenBy && owner.Rotation == s.Claim.Rotation { // a session of another service is about to end
+		s.choose(owner)
+		s.choice.LookAgain(s.why != traffic.DropNoEndpoints) // what has failed is offered once it is well
+	}
 	now := monotonic.Now()
 	until := s.lookingSince + s.choice.Wait
-	if now >= until || s.over || !s.choice.MayWait() || s.Claim.Lifetime.IsOver() {
+	if now >= until {
 		return nil, nil, false
 	}
 	news := s.choice.News()
-	if e, ok := s.choice.Next(); ok { // it came before the news could be heard
+	if e, ok := s.choice.Next(); ok || s.port.Owner.Load() != owner { // it came before the news could be heard
 		s.again, until = e, now
 	}
 	ctx, cancel := context.WithTimeout(news, min(until, s.choice.Returns())-now)
@@ -184,7 +192,8 @@ func (s *Session) Departed(v *Visit, now time.Duration) {
 	}
 	s.why = traffic.DropUnreachable
 	if settled || !v.refused || v.Endpoint.Gone() {
-		s.choice, s.why = s.Claim.Choose(s.Key.Client.Addr()), traffic.DropNoEndpoints
+		s.choose(s.Claim)
+		s.why = traffic.DropNoEndpoints
 		s.lookingSince, s.until = now, now+s.port.base.Cfg.DialTotalTimeout
 		s.doubted = s.again
 	}

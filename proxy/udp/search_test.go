@@ -167,6 +167,35 @@ func TestASessionThatLosesItsEndpointWaitsAsLongAsANewOne(t *testing.T) {
 	})
 }
 
+func TestASessionThatWaitsDoesSoByTheTermsThatItsServiceHasNow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, engine.Config{}, at(1))
+		says := func(terms registry.Terms) {
+			renewed := *f.owner
+			renewed.Terms = &terms
+			f.port.Owner.Store(&renewed)
+		}
+		wait := func(d time.Duration) (terms registry.Terms) {
+			terms.HolderKey, terms.Timeouts.Wait = "/leader", d
+			return terms
+		}
+		*f.owner.Terms = wait(time.Minute)
+		d := f.begin(t)
+		e, _ := d.Next(monotonic.Now())
+		d.Cannot(e, errRefused)
+		d.Session.waitsFor(t, health.FirstEjection)
+		says(wait(500 * time.Millisecond))
+		d.Session.waitsFor(t, 500*time.Millisecond) // and what has just refused is not offered again
+		time.Sleep(100 * time.Millisecond)
+		says(wait(300 * time.Millisecond))
+		d.Session.waitsFor(t, 200*time.Millisecond)
+		says(registry.Terms{})
+		if _, _, ok := d.Awaits(); ok {
+			t.Error("it waits, though its service has it wait no more")
+		}
+	})
+}
+
 // A syslog server never answers. After a refusal it counts as failing until somebody finds it well, and that is who sends on and is not refused.
 func TestAnEndpointThatNeverAnswersIsWellOnceItRefusesNoMore(t *testing.T) {
 	for _, how := range []string{"the session goes on", "the session ends after one datagram"} {

@@ -76,6 +76,7 @@ type Session struct {
 // A search is what a session knows of the endpoints that it was offered.
 type search struct {
 	choice            rotation.Choice
+	chosenBy          *engine.Claim      // the claim of the service by whose terms that is
 	lookingSince      time.Duration      // when the search began, by the clock of package monotonic
 	until             time.Duration      // when it is over, by the same clock
 	waited            bool               // for an endpoint, with no attempt since
@@ -89,6 +90,9 @@ type search struct {
 	carried, previous *rotation.Endpoint // the last that carried the session, and the one before
 	dialled           time.Duration      // how long it took until the first did
 }
+
+// choose begins the choice of an endpoint, by the terms of a claim of the session's service.
+func (s *Session) choose(by *engine.Claim) { s.choice, s.chosenBy = by.Choose(s.Key.Client.Addr()), by }
 
 // giveBack ends the attempt at the endpoint that Next has returned, if it is under way.
 func (s *search) giveBack() {
