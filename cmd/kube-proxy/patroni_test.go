@@ -132,6 +132,7 @@ func TestClientsOfAPrimaryWaitForItsPromotion(t *testing.T) {
 			s.put(t, registry.SpecsPrefix+"pg", fmt.Sprintf(`{"kind":"Service","apiVersion":"v1beta1","id":"pg","port":%d,"annotations":{
 				"kube-proxy/patroni":"pg","kube-proxy/patroni-role":"primary","kube-proxy/patroni-unpromoted":"ask","kube-proxy/wait":"30s"}}`, port))
 			s.serve(t, "-patroni=/service/", "-engine="+engine, "-drain_timeout=0")
+			proxytest.Eventually(t, func() bool { return proxytest.Listens(proxytest.On(port)) }, "the port of the primary opens")
 			who := func() string {
 				c, err := proxytest.TryTalkTo(t, proxytest.On(port))
 				if err != nil {

@@ -31,6 +31,7 @@ func (s suite) TestARecordLimitsTheConnectionsOfEachEndpoint(t *testing.T) {
 	}
 	left := talks[0].MustSay(t, "goodbye")
 	talks[0].Conn.Close()
+	n.waitFor("web", 3) // who comes before that waits for a moment only
 	next := fits(t, at)
 	if len(next) != 1 || next[0].MustSay(t, "hello") != left {
 		t.Errorf("a client of %s has gone, and %d are let in", left, len(next))

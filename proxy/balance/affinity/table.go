@@ -32,9 +32,11 @@ func NewTable[E comparable](most, mostEach int) *Table[E] {
 // Clients are the clients in one table of one rotation over one protocol. The zero value is ready to use, and must
 // not be copied after its first use.
 type Clients struct {
-	order     *list.List // of *entry, the oldest beginning first; nil: none yet; guarded by the table's mu
-	forgotten bool       // their rotation is no longer used; guarded likewise
+	order *list.List // of *entry, the oldest beginning first; nil: none yet; guarded by the table's mu
 }
+
+// forgotten is the order of clients whose rotation is no longer used. Nobody would clear up what it remembered.
+var forgotten = new(list.List)
 
 // A key names a client of a rotation.
 type key struct {
@@ -88,11 +90,7 @@ func (c *Client[E]) Endpoint(again func(E) bool, next func() (E, bool)) (E, bool
 	return e, ok
 }
 
-// insertLocked remembers e, unless the rotation has been forgotten meanwhile: nobody would clear that up.
 func (c *Client[E]) insertLocked(e E) {
-	if c.key.of.forgotten {
-		return
-	}
 	now := monotonic.Now()
 	c.table.clearUpLocked(c.key.of, now)
 	c.table.insertLocked(&entry[E]{key: c.key, endpoint: e, since: now, timeout: c.timeout})
@@ -147,7 +145,10 @@ func (t *Table[E]) clearUpLocked(of *Clients, now time.Duration) {
 // insertLocked adds an entry, and forgets those who began longest ago where there is no room for one more.
 func (t *Table[E]) insertLocked(x *entry[E]) {
 	of := x.key.of
-	if of.order == nil {
+	switch of.order {
+	case forgotten:
+		return
+	case nil:
 		of.order = list.New()
 	}
 	if of.order.Len() >= t.mostEach {
@@ -170,10 +171,10 @@ func (t *Table[E]) removeLocked(x *entry[E]) {
 func (t *Table[E]) ForgetAll(of *Clients) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	of.forgotten = true
 	for of.order != nil && of.order.Len() > 0 {
 		t.removeLocked(of.order.Front().Value.(*entry[E]))
 	}
+	of.order = forgotten
 }
 
 // A Known is what a table knows of one client, for a table of another process.
