@@ -85,7 +85,9 @@ func (l *loop) cancelReceives(from int, then func()) {
 func (e *Engine) Resume() {
 	e.CloseInherited()
 	for _, l := range e.running() {
-		l.requests.AtRest = false
+		if l.requests.AtRest { // one that did not come to rest in time goes on, and reads it
+			l.requests.AtRest = false
+		}
 	}
 	close(e.resume)
 	e.resume = nil
