@@ -10,8 +10,8 @@ import (
 )
 
 // Inherited sockets are those of a process that was killed, or of a predecessor. The engine has them until a port opens with its own. While a
-// source has not been read, a service of it may still claim the port of one, so those of a process that was killed stay open. They are
-// set aside: clients wait in their queues.
+// source has not been read, a service of it may still claim the port of one, so those of a process that was killed stay open:
+// clients wait in their queues.
 
 // Inherit has batches open their ports with sockets that a keeper had from a process that was killed. The proxier owns them. Once each source
 // has been read, those that no service has claimed are closed. It must be called before the first batch.
@@ -51,10 +51,10 @@ func inheritedFirst(due []*listener, inherited map[registry.ListenerID]int) []*l
 // errPredecessorHas is why a port cannot be opened yet in a successor.
 var errPredecessorHas = errors.New("the process before has the port at another address, until this one serves")
 
-// makeWayLocked closes the inherited sockets that keep a port which is in use from being opened, and that no service claims. It reports whether there
-// are any. They are ours: the gate would take them for those of another program. What is known decides, also while a source has not been read. During
+// closeCollidingLocked closes the inherited sockets that keep a port which is in use from being opened, and that no service claims. It reports whether it has
+// closed any. They are ours: the gate would take them for those of another program. What is known decides, also while a source has not been read. During
 // a take-over such a socket is still the predecessor's, and the port has to wait.
-func (p *Proxier) makeWayLocked(id registry.ListenerID) (made bool, err error) {
+func (p *Proxier) closeCollidingLocked(id registry.ListenerID) (closed bool, err error) {
 	if !p.cfg.BindAddress.IsUnspecified() {
 		return false, nil
 	}
@@ -68,16 +68,16 @@ func (p *Proxier) makeWayLocked(id registry.ListenerID) (made bool, err error) {
 		}
 		delete(left, other)
 		p.closeInheritedLocked(other, fd)
-		made = true
+		closed = true
 	}
-	return made, nil
+	return closed, nil
 }
 
-// closeLeftoverLocked closes the inherited sockets that no port has taken, but for those that are set aside.
+// closeLeftoverLocked closes the inherited sockets that no port has taken, but for those that stay open unclaimed.
 func (p *Proxier) closeLeftoverLocked() {
 	left := p.engine.Leftover()
 	for id, fd := range left {
-		if !p.setAsideLocked(id) {
+		if !p.staysUnclaimedLocked(id) {
 			delete(left, id)
 			p.closeInheritedLocked(id, fd)
 		}
@@ -87,7 +87,7 @@ func (p *Proxier) closeLeftoverLocked() {
 
 // closeInheritedLocked closes an inherited socket. A keeper has a copy of its own, in whose queue clients would wait for good.
 func (p *Proxier) closeInheritedLocked(id registry.ListenerID, fd int) {
-	if p.takeBackLocked(id) {
+	if p.giveBackRoomLocked(id) {
 		p.own.Remove(id)
 	}
 	if !p.keepsLocked(id) {
@@ -99,12 +99,12 @@ func (p *Proxier) closeInheritedLocked(id registry.ListenerID, fd int) {
 	p.tellKeeperLocked(id, true)
 }
 
-// setAsideLocked reports whether an inherited socket stays open though no service claims its port: one may that is in a source which has not
-// been read. What a predecessor had for a service is not set aside, for this process has read each source that the predecessor had read.
+// staysUnclaimedLocked reports whether an inherited socket stays open though no service claims its port: one may that is in a source which has not
+// been read. What a predecessor had for a service does not, for this process has read each source that the predecessor had read.
 //
 // The socket takes the descriptor of a listener from the budget: a source may stay away for good, and to read it takes descriptors. It has its place
 // in the local range, too.
-func (p *Proxier) setAsideLocked(id registry.ListenerID) bool {
+func (p *Proxier) staysUnclaimedLocked(id registry.ListenerID) bool {
 	claims := p.inherited[id]
 	switch {
 	case !p.partial, p.stopped, !p.keepsLocked(id), p.listeners[id] != nil, !p.cfg.mayBeClaimed(id):
@@ -112,24 +112,24 @@ func (p *Proxier) setAsideLocked(id registry.ListenerID) bool {
 	case len(claims) > 0 && claims[0] != nobody:
 		return false
 	}
-	if _, already := p.aside[id]; already {
+	if _, already := p.unclaimed[id]; already {
 		return true
 	}
 	if addresses := p.engine.Addresses(); addresses != nil && addresses.Budget.TakeForListener() != nil {
 		return false
 	}
-	p.aside[id] = struct{}{}
+	p.unclaimed[id] = struct{}{}
 	p.gate.Opened(id)
 	p.own.Add(id) // a client whose endpoint leads there would wait for a service of ours
 	return true
 }
 
-// takeBackLocked gives back the room of a socket that was set aside. It reports whether it was.
-func (p *Proxier) takeBackLocked(id registry.ListenerID) bool {
-	if _, aside := p.aside[id]; !aside {
+// giveBackRoomLocked gives back the room of a socket that stayed open unclaimed. It reports whether there was one.
+func (p *Proxier) giveBackRoomLocked(id registry.ListenerID) bool {
+	if _, unclaimed := p.unclaimed[id]; !unclaimed {
 		return false
 	}
-	delete(p.aside, id)
+	delete(p.unclaimed, id)
 	p.gate.Closed(id)
 	if addresses := p.engine.Addresses(); addresses != nil {
 		addresses.Budget.ReleaseOfListener()

@@ -91,13 +91,13 @@ func (p *Proxier) openLocked(due []*listener) {
 
 // tryLocked opens the socket of l, which the gate allows. own returns the local ports of our own connections.
 func (p *Proxier) tryLocked(l *listener, own func() map[registry.ListenerID]bool) error {
-	p.takeBackLocked(l.id)
+	p.giveBackRoomLocked(l.id)
 	p.own.Add(l.id) // before it is open: no endpoint may lead back to us
 	s, err := p.engine.Listen(l.id, &l.owner, p.besideLocked(l.id)...)
 	if ports.IsInUse(err) {
-		if made, wait := p.makeWayLocked(l.id); wait != nil {
+		if closed, wait := p.closeCollidingLocked(l.id); wait != nil {
 			err = wait
-		} else if made {
+		} else if closed {
 			s, err = p.engine.Listen(l.id, &l.owner, p.besideLocked(l.id)...)
 		}
 	}

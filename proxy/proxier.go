@@ -53,7 +53,7 @@ type Proxier struct {
 	untold     map[registry.ListenerID]bool     // ports that the keeper has to be told of; true: they were closed since it was told last
 	unkept     map[registry.ListenerID]struct{} // open ports that it could not be given, most often for want of room; none of them is untold
 	keeperWake chan struct{}                    // capacity 1: full when untold is not empty
-	aside      map[registry.ListenerID]struct{} // ports of inherited sockets that stay open though no service claims them
+	unclaimed  map[registry.ListenerID]struct{} // ports of inherited sockets that stay open though no service claims them
 
 	conflicts, forbidden lograte.Limiter[aboutPort] // of lines about ports that another service has, or that none may have
 	refusals, reopened   lograte.Limiter[aboutPort] // the same of ports that cannot be opened, and that can again
@@ -92,7 +92,7 @@ func NewProxier(cfg Config, lb *balance.LoadBalancerRR) *Proxier {
 		untold:     make(map[registry.ListenerID]bool),
 		unkept:     make(map[registry.ListenerID]struct{}),
 		keeperWake: make(chan struct{}, 1),
-		aside:      make(map[registry.ListenerID]struct{}),
+		unclaimed:  make(map[registry.ListenerID]struct{}),
 	}
 	p.settled.L = &p.mu
 	cfg.EachActive = p.tallies.EachActive

@@ -99,7 +99,7 @@ func (p *Proxier) OnUpdate(batch registry.Batch) {
 	case <-p.synced:
 	default:
 		glog.Infof("the first state is in force: of %d ports that services claim, %d are open", len(p.listeners), len(p.listeners)-len(p.unopened))
-		if n := len(p.aside); n > 0 {
+		if n := len(p.unclaimed); n > 0 {
 			glog.Infof("%d ports that were open before stay open though no service claims them: a source has not been read yet, and clients wait for it", n)
 		}
 		close(p.synced)

@@ -85,12 +85,12 @@ func (c *Client[E]) Endpoint(again func(E) bool, next func() (E, bool)) (E, bool
 	e, ok := next()
 	if ok {
 		c.given = e
-		c.insertLocked(e)
+		c.rememberLocked(e)
 	}
 	return e, ok
 }
 
-func (c *Client[E]) insertLocked(e E) {
+func (c *Client[E]) rememberLocked(e E) {
 	now := monotonic.Now()
 	c.table.clearUpLocked(c.key.of, now)
 	c.table.insertLocked(&entry[E]{key: c.key, endpoint: e, since: now, timeout: c.timeout})
@@ -104,7 +104,7 @@ func (c *Client[E]) Reached(e E) {
 	x := c.table.entries[c.key]
 	switch {
 	case x == nil:
-		c.insertLocked(e)
+		c.rememberLocked(e)
 		return
 	case x.endpoint != e && x.endpoint != c.given: // a connection that began beside this one fared otherwise
 		return

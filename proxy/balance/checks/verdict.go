@@ -85,7 +85,7 @@ func (t *Target) tellLocked(was, is *State) {
 	}
 }
 
-// log logs that a target fails, or passes again, for so many watchers. It needs no lock, so a log that is slow holds nobody up.
+// log logs that a target fails, or passes again, for so many watchers. It needs no lock: a slow log delays no other check.
 func (c *Checker) log(t *Target, is *State, watchers int) {
 	note, ok := c.changes.Allow(change{t.Addr, is.Fails})
 	switch {

@@ -49,7 +49,7 @@ type bench struct {
 	opts            options
 	client, backend *machine
 	proxy           *process.Process
-	serves          *bool // proxy does: true for the earlier build; nil: its start has failed
+	serving         string // the binary of proxy; empty: its start has failed
 }
 
 func (b *bench) end() {
@@ -70,7 +70,7 @@ func (b *bench) run(ctx context.Context) error {
 	if err := b.writeRecords(); err != nil {
 		return err
 	}
-	if err := b.startProxy(ctx, false); err != nil {
+	if err := b.startProxy(ctx, b.opts.Binary); err != nil {
 		return err
 	}
 	ways, bars := ways, bars
@@ -84,8 +84,12 @@ func (b *bench) run(ctx context.Context) error {
 	for _, row := range rows {
 		t := measure.NewTable(row.name, row.title, columns, subjects...)
 		if err := b.Rounds(ctx, t, b.opts.Rounds, func(ctx context.Context, i int) (s measure.Sample, err error) {
-			if b.serves == nil || *b.serves != ways[i].old {
-				err = b.startProxy(ctx, ways[i].old)
+			binary := b.opts.Binary
+			if ways[i].old {
+				binary = b.opts.old
+			}
+			if b.serving != binary {
+				err = b.startProxy(ctx, binary)
 			}
 			if err == nil {
 				s, err = b.load(row.name, ways[i].at)

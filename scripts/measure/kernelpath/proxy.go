@@ -35,13 +35,9 @@ func (b *bench) writeRecords() error {
 
 func (b *bench) registry() string { return filepath.Join(b.Dir, "records") }
 
-// startProxy starts kube-proxy, or the earlier build of it, on the node, and waits until the kernel carries what it is to carry.
-func (b *bench) startProxy(ctx context.Context, old bool) (err error) {
-	binary := b.opts.Binary
-	if old {
-		binary = b.opts.old
-	}
-	if b.serves = nil; b.proxy != nil {
+// startProxy starts a build of kube-proxy on the node in place of the one that is there, and waits until the kernel carries what it is to carry.
+func (b *bench) startProxy(ctx context.Context, binary string) (err error) {
+	if b.serving = ""; b.proxy != nil {
 		b.proxy.Stop()
 	}
 	if b.proxy, err = b.Start("kube-proxy", binary, "-registry_dir="+b.registry(), "-kernel=auto", "-healthz_bind_address=", "-metrics_bind_address="+metricsAddr); err != nil {
@@ -52,7 +48,7 @@ func (b *bench) startProxy(ctx context.Context, old bool) (err error) {
 		return err == nil && numbers.Sum("kubeproxy_kernel_ports", "reason", "carried") >= float64(2*(1+b.opts.services))
 	})
 	if err == nil {
-		b.serves = &old
+		b.serving = binary
 	}
 	return err
 }
