@@ -24,7 +24,8 @@ import (
 // A newcomer who is refused a session has none that could end: see Port.MayBegin.
 
 // IsIdle reports whether the session has been silent for too long, and is to be ended; if not, how long it may be silent yet.
-// While an endpoint is being found it is not idle: the client has spoken, and the search has limits of its own.
+// While an endpoint is being found it is not idle: the client has spoken, and the search has limits of its own. What has waited meanwhile is
+// spoken when the endpoint is sent it.
 func (s *Session) IsIdle() (rest time.Duration, idle bool) {
 	rest = s.port.Silence()
 	if s.at != nil {

@@ -3,8 +3,10 @@ package udp
 import (
 	"net/netip"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"kubeproxy/internal/monotonic"
 	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
@@ -55,6 +57,24 @@ func TestASessionIsIdleWhenNeitherSideHasSpoken(t *testing.T) {
 			t.Errorf("%s has spoken, and the session may be silent for %v after %v", name, after, before)
 		}
 	}
+}
+
+// The endpoint has as long to answer a client that has waited as any other.
+func TestTheSilenceOfASessionThatHasWaitedCountsFromWhenItsEndpointIsSentWhatWaited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(-monotonic.Now() + time.Second) // a bubble begins in the year 2000, before that clock does
+		f := newFixture(t, engine.Config{UDPTimeout: 500 * time.Millisecond})
+		f.owner.Terms.Timeouts.Wait = time.Minute
+		d := f.begin(t)
+		d.say("q")
+		time.Sleep(10 * time.Second)
+		d.f.set(at(1))
+		d.now = monotonic.Now()
+		d.search()
+		if rest, idle := d.IsIdle(); idle || rest != 500*time.Millisecond {
+			t.Errorf("it is idle: %v, or in %v; want in half a second", idle, rest)
+		}
+	})
 }
 
 // A port that drains lets nobody in, and its sessions may be silent for a short time only. They end because of the stop.

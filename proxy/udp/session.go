@@ -363,6 +363,7 @@ func (s *Session) HandOver(v *Visit, sent int) (next []byte, verdict Verdict) {
 		return s.waiting[sent], Send
 	case sent > 0:
 		s.Carried(s.waiting[sent-1])
+		s.Heard() // or a client that has waited for longer than it may be silent would have no time to be answered
 	}
 	s.port.base.Sessions.Unreserve(s.waiting)
 	s.settle(v) // begins its trial
