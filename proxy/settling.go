@@ -63,7 +63,7 @@ func (p *Proxier) closeLocked(l *listener) {
 func (p *Proxier) closeAllLocked() {
 	p.stopped = true
 	if p.kernel != nil {
-		p.kernel.Stop() // or its clients would have a port that is closed
+		p.kernel.Stop(p.stage != serves) // or its clients would have a port that is closed
 	}
 	for _, l := range p.listeners {
 		p.closeLocked(l)

@@ -22,7 +22,7 @@ const period = 10 * time.Second
 // Bounds of flows that are to be deleted.
 const (
 	fewFlows = 16      // that a batch deletes before it returns
-	maxLeft  = 1 << 14 // that wait after a deletion has failed; others go on while they last
+	maxLeft  = 1 << 14 // that wait after a deletion has failed; older ones go on while they last
 )
 
 var errNotYet = errors.New("it has not begun")
@@ -131,7 +131,7 @@ func (c *Carrier) Apply() {
 func (c *Carrier) Prepare() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.succeeds = true
+	c.succeeds, c.again = true, true
 	c.examineLocked()
 	if c.off == nil && c.table == nil {
 		c.openLocked()
@@ -157,17 +157,17 @@ func (c *Carrier) Run(ctx context.Context) {
 	}
 }
 
-// Stop takes all ports out of the kernel, for good. Connections go on until Close.
-func (c *Carrier) Stop() {
+// Stop takes all ports out of the kernel, for good. Connections go on until Close. shared: another process serves the ports, a successor or predecessor.
+func (c *Carrier) Stop(shared bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.stopped = true
+	c.stopped, c.shared = true, shared
 	c.judgeAllLocked()
 	c.applyLocked()
 }
 
-// Close deletes the table. Without a successor that has one, it deletes the UDP flows, too: nobody else would, and clients that go on would keep an
-// endpoint that may leave.
+// Close deletes the table. Unless another process serves the ports, and has a table, it deletes the UDP flows, too: nobody else would, and clients
+// that go on would keep an endpoint that may leave.
 func (c *Carrier) Close() {
 	c.flushing.Lock()
 	defer c.flushing.Unlock()
@@ -216,6 +216,7 @@ func (c *Carrier) Count() {
 func (c *Carrier) look() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	began := time.Now()
 	c.countLocked()
 	if c.table != nil {
 		if err := c.table.tidy(); err != nil {
@@ -226,6 +227,9 @@ func (c *Carrier) look() {
 	c.ageFlowsLocked()
 	c.judgeAllLocked() // also what is carried: an address of an endpoint may have become one of this node
 	c.applyLocked()
+	if !began.Before(c.retryAt) { // so nothing fails, or no port needs what has failed
+		c.failed = nil
+	}
 	c.noteLocked()
 	c.complainLocked()
 }
@@ -252,17 +256,21 @@ func (c *Carrier) noteLocked() {
 }
 
 // flushSome deletes UDP flows to endpoints that have left, of fewFlows ports and endpoints at most: the kernel walks through its whole
-// connection table for each. It reports whether there are more to be deleted now; after a failure the rest waits for the next batch or look.
+// connection table for each. The newest come first, or a batch would wait for those before it. It reports whether there are more to be deleted now.
 func (c *Carrier) flushSome() (more bool) {
 	c.flushing.Lock() // so Apply waits for what Run has taken
 	defer c.flushing.Unlock()
 	c.mu.Lock()
-	n := min(len(c.left), fewFlows)
-	left := slices.Clone(c.left[:n])
-	c.left = slices.Delete(c.left, 0, n)
-	more = len(c.left) > 0
+	older := max(0, len(c.left)-fewFlows)
+	newest := slices.Clone(c.left[older:])
+	c.left = c.left[:older]
 	c.mu.Unlock()
-	for i, f := range left {
+	return c.flushEach(newest) && older > 0
+}
+
+// flushEach deletes UDP flows, the last ones first. false: that failed, and the rest waits for the next batch or look.
+func (c *Carrier) flushEach(flows []flow) bool {
+	for i, f := range slices.Backward(flows) {
 		if c.goesOn(f) {
 			continue
 		}
@@ -271,13 +279,13 @@ func (c *Carrier) flushSome() (more bool) {
 				glog.Warningf("kernel: the UDP flows of %s to %s are not deleted: %v; trying again in %v%s", f.id, f.endpoint, err, period, note)
 			}
 			c.mu.Lock()
-			c.left = append(append(c.left, left[i+1:]...), f) // last: it may be the only one that fails
-			c.left = c.left[:min(len(c.left), maxLeft)]
+			c.left = slices.Concat([]flow{f}, c.left, flows[:i]) // it is tried last: it may be the only one that fails
+			c.left = c.left[max(0, len(c.left)-maxLeft):]
 			c.mu.Unlock()
 			return false // the others would most likely fail like it
 		}
 	}
-	return more
+	return true
 }
 
 // goesOn reports whether flows that were to be deleted are to go on by now: their endpoint has come back while they waited.

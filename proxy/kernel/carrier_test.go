@@ -214,7 +214,7 @@ func TestConnectionsOfTheKernelAreCountedForWhoHadThePort(t *testing.T) {
 	}
 	d.put(web, addresses("10.0.0.2:80")...)
 	d.table().counts[web] = 2
-	d.Stop()
+	d.Stop(false)
 	if got := second.Tally.Totals().Carried; got != 2 {
 		t.Errorf("the second service has %d connections; want 2", got)
 	}
@@ -386,6 +386,51 @@ func TestPortsFollowTheirEndpointsWhileManyUDPFlowsAreDeleted(t *testing.T) {
 		}
 		d.mu.Unlock()
 	})
+}
+
+// wait has the flows of a service that has gone to many endpoints wait for their deletion.
+func (d *desk) wait() []flow {
+	other := registry.ListenerID{Protocol: registry.UDP, Number: 54}
+	for i := range 10 * fewFlows {
+		d.left = append(d.left, flow{other, netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 1, byte(i)}), 53)})
+	}
+	return slices.Clone(d.left)
+}
+
+func TestABatchDeletesItsUDPFlowsBeforeThoseOfOthersThatWait(t *testing.T) {
+	d := newDesk(t)
+	d.claim(dns, "dns", registry.Terms{})
+	d.put(dns, addresses("10.0.0.1:53")...)
+	waiting := d.wait()
+	d.Claim(dns, nil)
+	if d.Apply(); !slices.Contains(d.flushed, flowsOf(dns, "10.0.0.1:53")[0]) || len(d.flushed) != fewFlows {
+		t.Errorf("%d are deleted, and not those of the port that closes", len(d.flushed))
+	}
+	for d.flushSome() {
+	}
+	if len(d.flushed) != 1+len(waiting) || len(d.left) != 0 {
+		t.Errorf("%d are deleted in the end, and %d left", len(d.flushed), len(d.left))
+	}
+}
+
+// The Proxier waits, and with it whatever changes.
+func TestEndFlowsDeletesThoseToItsEndpointAndNoneOfOthersThatWait(t *testing.T) {
+	const endpoint = "10.0.0.1:53"
+	d := newDesk(t)
+	d.claim(dns, "dns", registry.Terms{})
+	d.put(dns, addresses(endpoint, "10.0.0.2:53")...)
+	waiting := d.wait()
+	own := at("10.0.0.9", dns)
+	d.left = append(flowsOf(own, endpoint), d.left...) // its checks have failed, say
+	d.EndFlows(named("dns"), netip.MustParseAddrPort(endpoint))
+	if got, want := d.deleted(), append(flowsOf(dns, endpoint), flowsOf(own, endpoint)...); !slices.Equal(got, want) || !slices.Equal(d.left, waiting) {
+		t.Errorf("%v are deleted, and %d wait; want %v, and %d", got, len(d.left), want, len(waiting))
+	}
+	d.broke = errors.New("no descriptors")
+	d.EndFlows(named("dns"), netip.MustParseAddrPort("10.0.0.2:53"))
+	if d.broke = nil; len(d.left) != 1+len(waiting) {
+		t.Errorf("%d wait after a deletion has failed; want it to be tried again", len(d.left))
+	}
 }
 
 func TestNotEverSoManyUDPFlowsWaitForAnotherTry(t *testing.T) {
@@ -620,7 +665,7 @@ func TestTheTableKnowsOfAListenerAtAnAddressWhileTheNodeHasTheSamePort(t *testin
 		t.Errorf("without a service at the node it leaves %v to userspace", s)
 	}
 	d.claim(web, "node", registry.Terms{})
-	d.Stop()
+	d.Stop(false)
 	if s := d.table().shields; len(s) != 0 {
 		t.Errorf("after the end it leaves %v to userspace", s)
 	}
@@ -663,7 +708,7 @@ func TestShieldsComeBeforeWhatTheyShieldFromAndGoAfterIt(t *testing.T) {
 	}
 	d.put(web, addresses("10.0.0.1:80")...)
 	d.table().order = nil
-	d.Stop()
+	d.Stop(false)
 	if order := d.table().order; len(order) != len(ports)+1 || order[0] != web {
 		t.Errorf("at the end changes came in the order %v", order)
 	}

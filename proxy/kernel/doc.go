@@ -66,13 +66,13 @@
 // kernel would stop to translate the packets of connections that it carries. (It does so when the last chain of type nat goes. Such
 // connections are reset then, as those of a relay are when its process ends.)
 //
-// Without a successor that has a table, a process deletes its UDP flows at its end: rules of other programs may keep the kernel translating.
+// A process deletes its UDP flows at its end, unless another serves its ports and has a table: rules of other programs may keep the kernel translating.
 //
 // UDP flows to an endpoint that leaves, refuses a check, or fails its checks are deleted from the connection table, so that the next datagram
 // finds another endpoint. Replies that are on their way then are lost, so flows to the other endpoints go on, also while the port is
 // userspace's: see [Node.Stay]. TCP connections go on.
 //
-// An earlier process may have left flows to endpoints that are gone by now. They are found in the connection table when the first UDP port is judged,
+// An earlier process may have left flows to endpoints that are gone by now. They are found in the connection table when a UDP port is first judged,
 // and deleted likewise: see earlier.go.
 //
 // When an operation fails, the table is made anew, and its ports are carried by the engine meanwhile.

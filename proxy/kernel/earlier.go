@@ -12,7 +12,7 @@ import (
 
 // UDP flows outlive the process whose table sent them to an endpoint. If the endpoint is removed while no process runs, or during a take-over, nobody
 // would delete them, and a client that goes on would keep an endpoint that is gone. So what the connection table has is read when this process has
-// its first UDP port to judge, and each port is given its own.
+// a new UDP port to judge, and each port is given its own. Ports that open together share one reading.
 
 // maxEarlier bounds how many addresses, ports and endpoints of earlier flows are known. They take some 10 MB until they are forgotten.
 const maxEarlier = 1 << 16
@@ -23,8 +23,7 @@ func (c *Carrier) findFlowsLocked(p *port) {
 		return
 	}
 	p.searched = true
-	if !c.listed {
-		c.listed = true
+	if c.earlier == nil {
 		c.listFlowsLocked()
 	}
 	known := len(p.flows)
@@ -51,7 +50,7 @@ func (c *Carrier) listFlowsLocked() {
 	if err != nil {
 		glog.Warningf("kernel: the UDP flows that an earlier process left are not known: %v; those to endpoints that have left go on while they last", err)
 	}
-	c.earlier = make(map[uint16][]flow)
+	c.earlier, c.looks = make(map[uint16][]flow), 0
 	for _, e := range all {
 		c.earlier[e.id.Number] = append(c.earlier[e.id.Number], e)
 	}
@@ -60,6 +59,8 @@ func (c *Carrier) listFlowsLocked() {
 // EndFlows deletes the UDP flows of the ports of a service to an endpoint that nobody is to have any more. It returns when they are, or are to be tried again.
 func (c *Carrier) EndFlows(service registry.Name, endpoint netip.AddrPort) {
 	endpoint = netip.AddrPortFrom(endpoint.Addr().Unmap(), endpoint.Port())
+	c.flushing.Lock() // so it waits for what Run has taken
+	defer c.flushing.Unlock()
 	c.mu.Lock()
 	for _, p := range c.ports {
 		if i := slices.Index(p.flows, endpoint); i >= 0 && p.claim != nil && p.claim.Key.Name == service {
@@ -67,12 +68,20 @@ func (c *Carrier) EndFlows(service registry.Name, endpoint netip.AddrPort) {
 			c.left = append(c.left, flow{p.id, endpoint})
 		}
 	}
-	c.mu.Unlock()
-	for c.flushSome() {
+	var ending, others []flow // some that end may have waited already
+	for _, f := range c.left {
+		if f.endpoint == endpoint {
+			ending = append(ending, f)
+		} else {
+			others = append(others, f)
+		}
 	}
+	c.left = others
+	c.mu.Unlock()
+	c.flushEach(ending)
 }
 
-// endFlowsLocked deletes the UDP flows of all ports, for good, unless a successor has a table, and looks after them.
+// endFlowsLocked deletes the UDP flows of all ports, for good, unless another process serves the ports, and has a table.
 func (c *Carrier) endFlowsLocked() error {
 	for _, p := range c.ports {
 		for _, e := range p.flows {
@@ -87,8 +96,10 @@ func (c *Carrier) endFlowsLocked() error {
 	if len(ours) == 0 {
 		return nil
 	}
-	if is, err := c.succeeded(); is || err != nil {
-		return err
+	if c.shared {
+		if is, err := c.succeeded(); is || err != nil {
+			return err
+		}
 	}
 	all, err := c.list() // so that no endpoint is looked for that has none
 	for _, e := range all {
@@ -100,18 +111,15 @@ func (c *Carrier) endFlowsLocked() error {
 	return err
 }
 
-// ageFlowsLocked forgets the earlier flows at the second look after they were read, for each port has its own by then. A predecessor was still there
-// when they were read, and its table may have sent clients to endpoints that had left. So a successor reads them a second time.
+// ageFlowsLocked forgets the earlier flows at the second look after they were read: each port has its own by then, and the next port has them read anew.
+// A predecessor was still there at the first reading, and its table may have sent clients to endpoints that had left. So a successor searches twice.
 func (c *Carrier) ageFlowsLocked() {
-	if !c.listed {
-		return
-	}
-	if c.looks++; c.looks < 2 {
+	if c.looks++; c.earlier == nil || c.looks < 2 {
 		return
 	}
 	c.earlier = nil
-	if c.looks == 2 && c.succeeds {
-		c.listFlowsLocked()
+	if c.again {
+		c.again = false
 		for _, p := range c.ports {
 			p.searched = false
 		}

@@ -138,14 +138,60 @@ func TestPortsAreCarriedAlsoIfEarlierFlowsCannotBeRead(t *testing.T) {
 	}
 }
 
+// A source that was away, or another program that had the port, may have it open late.
+func TestPortsThatOpenLateFindTheirEarlierFlowsByOneReading(t *testing.T) {
+	d := newDesk(t)
+	other := registry.ListenerID{Protocol: registry.UDP, Number: 54}
+	d.claim(dns, "dns", registry.Terms{})
+	for range 3 {
+		d.look()
+	}
+	own := at("10.0.0.9", other)
+	d.found = []flow{to("192.0.2.1:54", "10.0.0.1:53"), to("10.0.0.9:54", "10.0.0.2:53")}
+	d.note(other, "other", registry.Terms{})
+	d.note(own, "own", registry.Terms{})
+	d.Apply()
+	if got, want := d.deleted(), append(flowsOf(other, "10.0.0.1:53"), flowsOf(own, "10.0.0.2:53")...); !slices.Equal(got, want) || d.reads != 2 {
+		t.Errorf("%v are deleted, and flows were read %d times; want %v, and once for the first port and once for the others", got, d.reads, want)
+	}
+	for range 3 {
+		d.look()
+	}
+	if len(d.earlier) != 0 || d.reads != 2 {
+		t.Errorf("after some looks %d are remembered, and they were read %d times; want none, and twice", len(d.earlier), d.reads)
+	}
+}
+
+// The kernel may be off for longer than the flows are remembered.
+func TestASuccessorDeletesWhatItsPredecessorLeavesAlsoIfTheKernelIsOffMeanwhile(t *testing.T) {
+	d := newDesk(t)
+	d.Prepare()
+	d.claim(dns, "dns", registry.Terms{})
+	d.drops = errors.New("policy drop")
+	for range 5 {
+		d.look()
+	}
+	d.found = []flow{to("192.0.2.1:53", "10.0.0.1:53")}
+	d.drops = nil
+	d.look()
+	if d.flushSome(); !slices.Equal(d.deleted(), flowsOf(dns, "10.0.0.1:53")) {
+		t.Error("flows of the predecessor to an endpoint that is gone are left")
+	}
+}
+
 func TestCloseDeletesTheFlowsThatNoSuccessorHas(t *testing.T) {
-	for _, succeeded := range []bool{false, true} {
+	for _, c := range []struct{ shared, has, stay bool }{
+		{shared: true, has: true, stay: true},
+		{shared: true}, // with a process that does without the kernel
+		{has: true},    // one that serves other ports
+		{},
+	} {
 		d := newDesk(t)
 		d.Carrier.succeeded = func() (bool, error) {
 			if !d.table().closed {
 				t.Error("what begins after this question is not deleted")
 			}
-			return succeeded, nil
+			return c.has, nil
 		}
 		own := at("10.0.0.9", dns)
 		d.check("node", "10.0.0.1:53")
@@ -153,7 +199,7 @@ func TestCloseDeletesTheFlowsThatNoSuccessorHas(t *testing.T) {
 		d.put(dns, addresses("10.0.0.1:53", "10.0.0.2:53")...)
 		d.claim(own, "own", registry.Terms{})
 		d.put(own, addresses("10.0.0.3:53")...)
-		d.Stop()
+		d.Stop(c.shared)
 		d.Claim(dns, nil) // its listener closes
 		d.flushed = nil
 		d.found = []flow{
@@ -162,11 +208,11 @@ func TestCloseDeletesTheFlowsThatNoSuccessorHas(t *testing.T) {
 		}
 		d.Close()
 		want := append(flowsOf(own, "10.0.0.3:53"), flowsOf(at("192.0.2.1", dns), "10.0.0.1:53", "10.0.0.2:53")...)
-		if succeeded {
+		if c.stay {
 			want = nil
 		}
 		if got := d.deleted(); !slices.Equal(got, want) {
-			t.Errorf("a successor has a table: %t: %v are deleted; want %v", succeeded, got, want)
+			t.Errorf("another process serves the ports: %t, and has a table: %t: %v are deleted; want %v", c.shared, c.has, got, want)
 		}
 		d.Close() // once more
 		if got := d.deleted(); len(got) > 0 {

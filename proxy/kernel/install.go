@@ -136,10 +136,8 @@ func (c *Carrier) installLocked(due []verdict) bool {
 		c.failLocked(err)
 		return false
 	}
-	if c.failed != nil {
-		c.failed = nil
-		c.noteLocked()
-	}
+	c.failed = nil
+	c.noteLocked()
 	for i := range due {
 		c.settleLocked(&due[i])
 	}
@@ -206,7 +204,7 @@ func (c *Carrier) failLocked(err error) {
 		glog.Errorf("kernel: no port is carried: %v; trying again%s", err, note)
 	}
 	c.failed = fmt.Errorf("%w; it is tried again", err)
-	again := c.backoff == 0
+	again := c.backoff == 0 && c.table != nil
 	c.backoff = min(max(2*c.backoff, firstRetry), lastRetry)
 	if old := c.table; old != nil {
 		var failed error
@@ -214,8 +212,6 @@ func (c *Carrier) failLocked(err error) {
 			c.table, again = nil, false
 		}
 		old.close()
-	} else {
-		again = false
 	}
 	if !again {
 		c.retryAt = time.Now().Add(c.backoff)

@@ -35,6 +35,7 @@ type Carrier struct {
 	off        error // why the kernel carries nothing; nil: it may
 	failed     error // why the last operation failed; nil: it did not
 	stopped    bool
+	shared     bool  // then: another process serves the ports
 	succeeds   bool  // there was a predecessor
 	table      table // nil: none was needed yet, or the last one failed
 	retryAt    time.Time
@@ -44,10 +45,10 @@ type Carrier struct {
 	beside     map[registry.ListenerID]map[*port]struct{} // ports of addresses, by the same ports of the node
 	byRotation map[*rotation.Rotation]map[*port]struct{}
 	stale      map[*port]struct{} // to be judged
-	left       []flow             // UDP flows that are to be deleted
-	earlier    map[uint16][]flow  // UDP flows that another process may have begun, by the number of their port
-	listed     bool               // earlier was read
-	looks      int                // since then
+	left       []flow             // UDP flows that are to be deleted, the last ones first
+	earlier    map[uint16][]flow  // UDP flows that another process may have begun, by the number of their port; nil: not read, or forgotten
+	again      bool               // they are to be searched once more
+	looks      int                // since earlier was read
 	failures   lograte.Limiter[struct{}]
 	unflushed  lograte.Limiter[struct{}] // failed deletions of flows
 	complaint  string                    // what the log was last told

@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"kubeproxy/registry"
 )
@@ -110,6 +112,35 @@ func TestAStatusFollowsTheNode(t *testing.T) {
 	if got := d.Status(); got.Complaint() != "" || got.Ports[Off] != 0 {
 		t.Errorf("when it forwards again: %q, %v", got.Complaint(), got.Ports)
 	}
+}
+
+// An operation that failed is no reason any more when it would not fail again, or when no port needs it.
+func TestAStatusForgetsAFailureThatNoPortNeedsMended(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t)
+		d.claim(web, "web", registry.Terms{})
+		d.put(web, addresses("10.0.0.1:80")...)
+		d.broken = 1
+		d.table().fails = 1
+		d.put(web, addresses("10.0.0.2:80")...)
+		d.put(web, addresses("10.0.0.2:80")...) // the second time it is put off
+		d.judgeAllLocked()
+		d.Apply()
+		if got := d.Status(); !errors.Is(got.Off, errSlate) || got.Ports[Off] != 1 {
+			t.Fatalf("after a failure: %v, %v", got.Off, got.Ports)
+		}
+		d.broken = 0
+		d.look()
+		if got := d.Status(); !errors.Is(got.Off, errSlate) {
+			t.Errorf("before another try: %v; want what has failed", got.Off)
+		}
+		time.Sleep(period)
+		d.claim(web, "web", registry.Terms{Limits: registry.Limits{PerClient: 1}})
+		d.look()
+		if got := d.Status(); got.Off != nil || !strings.Contains(got.Complaint(), obstacles[Terms].is) || d.complaint != got.Complaint() {
+			t.Errorf("when the port wants what the kernel cannot do: %v, %q, and the log says %q", got.Off, got.Complaint(), d.complaint)
+		}
+	})
 }
 
 // What the manual says of the reason is what the node complains of.
