@@ -43,11 +43,12 @@ func messages() []Message {
 	return []Message{
 		&Greeting{Version: Version, Live: true},
 		&Listener{ID: registry.ListenerID{Protocol: registry.UDP, Number: 53}, Bind: netip.IPv4Unspecified(), Open: true, Claims: []registry.PortKey{web, {Name: registry.Name{Name: "other"}}}},
-		&Listener{ID: registry.ListenerID{Addr: netip.MustParseAddr("127.0.0.2"), Number: 53}, Bind: netip.MustParseAddr("127.0.0.2"), Open: true, Claims: []registry.PortKey{web}},
+		&Listener{ID: registry.ListenerID{Addr: netip.MustParseAddr("127.0.0.2"), Number: 53}, Bind: netip.MustParseAddr("127.0.0.2"), Open: true, Claims: []registry.PortKey{web}, Kept: true},
 		&Listener{ID: registry.ListenerID{Number: 54}, Bind: netip.IPv4Unspecified(), Claims: []registry.PortKey{web}, Held: true},
 		&UDPPort{Number: 53, Lost: 1<<32 - 1},
 		&Rotation{Service: web, Next: []registry.Addr{byIP, byName}, Endpoints: []Endpoint{{Addr: byName, Health: [2]Health{
-			{Failing: true, Returns: -time.Second, ConsecutiveFailures: 3, HalfOpen: true, Aside: time.Minute, Unusable: "name_failed", Warms: time.Second, Warmed: 2 * time.Second}, {},
+			{Failing: true, Returns: -time.Second, ConsecutiveFailures: 3, HalfOpen: true, Aside: time.Minute, Unusable: "name_failed",
+				Warms: time.Second, Warmed: 2 * time.Second, FailingFor: time.Hour}, {},
 		}, Checks: [2]Check{{}, {Known: true, Fails: true, For: time.Hour, Err: "no answer in time", Run: 1}}}}, Asked: [2]Asked{{Question: 1 << 63, Passed: 3}, {}}},
 		&Affinities{Service: web, Protocol: registry.UDP, Clients: []Affinity{{Client: someone.Addr(), Endpoint: byIP, Age: time.Hour, Timeout: 3 * time.Hour}}},
 		&TCP{

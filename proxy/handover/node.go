@@ -15,6 +15,7 @@ type Listener struct {
 	Open   bool
 	Claims []registry.PortKey // the owner first, then those who wait, in order; the zero PortKey alone: none is known yet, and clients wait
 	Held   bool               // it is not open, for another program had the port when it was last tried
+	Kept   bool               // a keeper has a copy of the socket, which is handed to no successor
 }
 
 func (*Listener) kind() uint16 { return kindListener }
@@ -33,6 +34,7 @@ func (l *Listener) fields(c *codec) {
 	list(c, &l.Claims, (*codec).portKey)
 	c.ip(&l.ID.Addr)
 	c.bool(&l.Held)
+	c.bool(&l.Kept)
 }
 
 func (l *Listener) problem() error {
@@ -106,6 +108,7 @@ type Health struct {
 	Unusable            string        // the reason for which the last client could not use them; "": none
 	Warms               time.Duration // for how long its share of clients still grows, in its slow start; 0: it has all of it
 	Warmed              time.Duration // and for how long it has grown
+	FailingFor          time.Duration // since the first of the attempts that failed
 }
 
 func (*Rotation) kind() uint16     { return kindRotation }
@@ -137,6 +140,9 @@ func (r *Rotation) fields(c *codec) {
 		for i := range e.Health {
 			c.text(&e.Health[i].Unusable)
 		}
+		for i := range e.Health {
+			c.duration(&e.Health[i].FailingFor)
+		}
 	})
 	for i := range r.Asked {
 		c.uint(&r.Asked[i].Question)
@@ -147,7 +153,7 @@ func (r *Rotation) fields(c *codec) {
 func (r *Rotation) problem() error {
 	for _, e := range r.Endpoints {
 		for _, h := range e.Health {
-			if h.ConsecutiveFailures < 0 || h.Aside < 0 || h.Warms < 0 || h.Warmed < 0 {
+			if h.ConsecutiveFailures < 0 || h.Aside < 0 || h.Warms < 0 || h.Warmed < 0 || h.FailingFor < 0 {
 				return errors.New("negative number")
 			}
 		}

@@ -12,6 +12,7 @@ import (
 func (h *Health) Export(now time.Duration) (r handover.Health) {
 	if until := h.ejectedUntil.Load(); until != 0 {
 		r = handover.Health{Failing: true, Returns: time.Duration(until) - now, ConsecutiveFailures: h.consecutiveFailures.Load(), HalfOpen: h.halfOpen.Load()}
+		r.FailingFor = max(now-h.FailingSince(), 0)
 	}
 	if aside := h.aside.Load(); aside != 0 {
 		r.Aside = max(time.Duration(aside)-now, 0)
@@ -28,6 +29,7 @@ func (h *Health) Export(now time.Duration) (r handover.Health) {
 // Adopt makes h what a predecessor's message says.
 func (h *Health) Adopt(r handover.Health, now time.Duration) {
 	if r.Failing {
+		h.failingSince.Store(int64(now - r.FailingFor))                             // of an earlier release, which does not say it, from now on
 		h.ejectedUntil.Store(cmp.Or(int64(now+min(r.Returns, LongestEjection)), 1)) // 0 would say that it is well
 		h.consecutiveFailures.Store(r.ConsecutiveFailures)
 		h.halfOpen.Store(r.HalfOpen)

@@ -5,6 +5,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"kubeproxy/internal/monotonic"
 	"kubeproxy/registry"
 )
 
@@ -64,6 +65,30 @@ func TestASlowStartBeginsAnewAfterAnotherFailure(t *testing.T) {
 		h.Checked(true, time.Minute)
 		if n := passedOver(&h); n != 100 {
 			t.Errorf("at the beginning it is skipped by %d of 100 clients; want all", n)
+		}
+	})
+}
+
+func TestASuccessorKnowsSinceWhenAnEndpointFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var old, next Health
+		since := monotonic.Now()
+		old.Failed()
+		time.Sleep(time.Hour)
+		old.Failed()
+		told := old.Export(monotonic.Now())
+		next.Adopt(told, monotonic.Now())
+		if got := next.FailingSince(); got != since {
+			t.Errorf("it fails since %v; want %v", got, since)
+		}
+		if next.Failed(); next.FailingSince() != since {
+			t.Errorf("it has failed once more, and fails since %v; want %v", next.FailingSince(), since)
+		}
+		var ofEarlier Health
+		told.FailingFor = 0
+		ofEarlier.Adopt(told, monotonic.Now())
+		if got := ofEarlier.FailingSince(); got != monotonic.Now() {
+			t.Errorf("an earlier release does not say since when it fails, and it is %v; want now, %v", got, monotonic.Now())
 		}
 	})
 }

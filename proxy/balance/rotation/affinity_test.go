@@ -13,6 +13,7 @@ import (
 	"kubeproxy/internal/monotonic"
 	"kubeproxy/proxy/balance/affinity"
 	"kubeproxy/proxy/balance/checks"
+	"kubeproxy/proxy/balance/health"
 	"kubeproxy/proxy/removal"
 	"kubeproxy/registry"
 )
@@ -335,6 +336,71 @@ func TestWhoHasAnEndpointKeepsItWhileItWarmsUp(t *testing.T) {
 		}
 		if warm == 0 {
 			t.Error("no client was given the endpoint that warms up")
+		}
+	})
+}
+
+// sticks has a client with affinity come over TCP, and tells which endpoint it begins at.
+func sticks(r *Rotation, client netip.Addr) int {
+	c := r.ChooseFor(registry.TCP, client, &registry.Terms{AffinityTimeout: affinityTimeout}, nil)
+	e, ok := c.Next()
+	if !ok {
+		return 0
+	}
+	e.Answered(registry.TCP)
+	c.Reached(e)
+	return number(e)
+}
+
+func TestAffinityHoldsNoClientOnAFarEndpointWhileANearOneIsReady(t *testing.T) {
+	for name, places := range map[string][]registry.Place{
+		"farther": {inZone, outOfZone, outOfZone, outOfZone}, "backups": {0, registry.Backup, registry.Backup, registry.Backup},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				time.Sleep(-monotonic.Now() + time.Second)
+				r := placed(places...)
+				near := r.Endpoints()[0]
+				near.Failed(registry.TCP)
+				far := sticks(r, person(1))
+				for range 3 {
+					if got := sticks(r, person(1)); far == 1 || got != far {
+						t.Fatalf("the client had %d, and is given %d while the near one is ejected", far, got)
+					}
+				}
+				time.Sleep(health.FirstEjection)
+				if e := offered(r); e != near {
+					t.Fatalf("the near one is due back, and a client is offered %v", e)
+				}
+				if got := sticks(r, person(1)); got != far {
+					t.Errorf("while another client finds out whether the near one is back, the client leaves %d for %d", far, got)
+				}
+				near.Answered(registry.TCP)
+				if got := sticks(r, person(1)); got != 1 {
+					t.Errorf("the near one is back, and the client is given %d", got)
+				}
+			})
+		})
+	}
+}
+
+func TestAffinityHoldsNoClientOnAnEndpointOfTheOtherFamily(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // or the ejection would end
+		six := registry.Addr{IP: netip.MustParseAddrPort("[fd00::6]:80")}
+		r, client := rotationOf(addr(4), six), netip.MustParseAddr("fd00::9")
+		r.Endpoints()[1].Failed(registry.TCP)
+		given := func() registry.Addr {
+			c := r.ChooseFor(registry.TCP, client, &registry.Terms{AffinityTimeout: affinityTimeout}, nil)
+			e, _ := c.Next()
+			c.Reached(e)
+			return e.Addr
+		}
+		if got := given(); got != addr(4) {
+			t.Fatalf("that of its family is ejected, and a client is given %v", got)
+		}
+		r.Endpoints()[1].Answered(registry.TCP)
+		if got := given(); got != six {
+			t.Errorf("that of its family is back, and the client is given %v", got)
 		}
 	})
 }

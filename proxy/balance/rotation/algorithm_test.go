@@ -287,3 +287,27 @@ func give(e *Endpoint) {
 		e.Given()
 	}
 }
+
+// The next points on the ring are those of the heavy endpoint, too, and nodes have given turns to different clients before.
+func TestAllNodesAgreeOnTheClientsOfAHeavyEndpointThatIsEjected(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // or the ejection would end
+		var first []int
+		for earlier := range 8 {
+			r := weighted(t, 256, 1, 1)
+			r.Endpoints()[0].Failed(registry.TCP)
+			chosenBy(t, r, registry.SourceAddress, earlier)
+			given := chosenBy(t, r, registry.SourceAddress, 2000)
+			if first == nil {
+				first = given
+			}
+			if !slices.Equal(given, first) {
+				t.Errorf("after %d clients a node gives those who come other endpoints than one that has had none", earlier)
+			}
+			for n, part := range share(given) {
+				if n == 1 || part < 0.2 {
+					t.Errorf("endpoint %d has %.2f of the clients", n, part)
+				}
+			}
+		}
+	})
+}

@@ -119,11 +119,8 @@ func (e *Endpoint) Checked(protocol registry.Protocol, passes bool) {
 // isClosed reports whether no TCP connection is to be at the endpoint: its checks fail, and those to it were closed. Where all endpoints fail and clients
 // are given them all the same, it is not.
 func (e *Endpoint) isClosed() bool {
-	if !e.failsCheck(registry.TCP) {
-		return false
-	}
 	failure := e.Rotation.terms.Load().Failure
-	return failure.Close && (failure.Refuse || e.Rotation.awake().seenBy(0).hasReady(registry.TCP))
+	return failure.Close && e.failsCheck(registry.TCP) && (failure.Refuse || e.Rotation.awake().seenBy(0).hasReady(registry.TCP))
 }
 
 // closeConnections has the TCP connections of the endpoint closed: those that began before its checks failed.

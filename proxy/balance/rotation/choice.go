@@ -91,13 +91,11 @@ func (c *Choice) Next() (*Endpoint, bool) {
 	return c.nextInTurn()
 }
 
-// takeAgain offers the endpoint that the client was given before, unless it left or is ejected, or was a stand-in for those that are ready
-// again. Who asks again was not served by it.
+// takeAgain offers the endpoint that the client was given before, unless it left or is ejected, or one of a tier before its own is ready. Who asks
+// again was not served by it.
 func (c *Choice) takeAgain(e *Endpoint) bool {
-	if e.Gone() || c.offered.has(e) || e.skips(c.protocol, true) || !c.view.has(c.kind&c.set.tellApart, e) {
-		return false
-	}
-	if e.isBackup() && slices.ContainsFunc(c.view.tiers, func(t *tier) bool { return !t.backup && t.hasReady(c.protocol) }) {
+	i := slices.IndexFunc(c.view.tiers, func(t *tier) bool { return t.position(e) >= 0 || t.hasReady(c.protocol) })
+	if i < 0 || c.view.tiers[i].position(e) < 0 || e.Gone() || c.offered.has(e) || e.skips(c.protocol, true) {
 		return false
 	}
 	c.offered.add(e)

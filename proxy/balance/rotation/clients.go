@@ -22,9 +22,8 @@ func (r *Rotation) offerLocked(to health.Clients) {
 		}
 		for _, e := range r.set.Load().endpoints {
 			if h := e.healthOf(protocol); h != nil {
-				if h.Forget(); !e.isExcluded() {
-					e.resort(protocol)
-				}
+				h.Forget()
+				e.resort(protocol)
 			}
 		}
 	}

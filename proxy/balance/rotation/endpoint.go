@@ -41,18 +41,21 @@ func (e *Endpoint) healthOf(protocol registry.Protocol) *health.Health {
 // Lifetime is the time for which the endpoint is in its rotation, or until its checks fail where the service has connections closed then. A TCP
 // connection belongs to that which it began under.
 func (e *Endpoint) Lifetime() *removal.Lifetime {
-	x := e.stats()
-	t := x.lifetime.Load()
-	for t == nil {
-		x.lifetime.CompareAndSwap(nil, new(removal.Lifetime))
-		t = x.lifetime.Load()
-	}
+	t := e.PresentLifetime()
 	if e.isClosed() { // since the client chose it
-		over := new(removal.Lifetime)
-		over.End(removal.Policy{Close: true}, traffic.EndpointFailed, 0)
-		return over
+		t = new(removal.Lifetime)
+		t.End(removal.Policy{Close: true}, traffic.EndpointFailed, 0)
 	}
 	return t // or its checks fail in this moment, which ends it
+}
+
+// PresentLifetime is that of a connection which a predecessor had at the endpoint: it goes on, also where none may begin.
+func (e *Endpoint) PresentLifetime() *removal.Lifetime {
+	for x := e.stats(); ; x.lifetime.CompareAndSwap(nil, new(removal.Lifetime)) {
+		if t := x.lifetime.Load(); t != nil {
+			return t
+		}
+	}
 }
 
 // Why an endpoint that is offered may not be dialled.
@@ -181,21 +184,12 @@ func (e *Endpoint) follow(protocol registry.Protocol) {
 	e.Rotation.noteSpill(e.resort(protocol), protocol)
 }
 
-// resort puts the endpoint where it belongs in the rosters of the newest set, which it returns.
+// resort puts the endpoint where it belongs in the rosters of the newest set, which it returns. One that is excluded belongs in none.
 func (e *Endpoint) resort(protocol registry.Protocol) *endpointSet {
 	set, due := e.Rotation.set.Load(), e.returns(protocol)
-	for k, v := range set.views {
-		if v == nil {
-			continue
-		}
-		at := int(e.at[k].Load())
-		for _, t := range v.tiers { // in none, if the endpoint has left, or is being given its place in a new set
-			if t.has(e, at) {
-				if r := t.rosters[protocol].Load(); r != nil {
-					r.sort(at, due)
-				}
-				break
-			}
+	for t := range set.everyTier() {
+		if r, at := t.rosters[protocol].Load(), t.position(e); r != nil && at >= 0 && !e.isExcluded() {
+			r.sort(at, due)
 		}
 	}
 	return set
@@ -261,20 +255,14 @@ func (e *Endpoint) readmit(protocol registry.Protocol) {
 	}
 }
 
-// checkState returns what checks over a protocol have found; the zero value where there are none.
-func (e *Endpoint) checkState(protocol registry.Protocol) (s checks.State) {
+// checkState returns what checks over a protocol have found; the zero value and false where there are none.
+func (e *Endpoint) checkState(protocol registry.Protocol) (s checks.State, isChecked bool) {
 	if x := e.known.Load(); x != nil {
 		if t := x.checks[protocol].Load(); t != nil {
-			s = t.State()
+			return t.State(), true
 		}
 	}
-	return s
-}
-
-// isChecked reports whether the endpoint is checked over a protocol.
-func (e *Endpoint) isChecked(protocol registry.Protocol) bool {
-	x := e.known.Load()
-	return x != nil && x.checks[protocol].Load() != nil
+	return checks.State{}, false
 }
 
 // load is how many clients of this node the endpoint has, those included that are connecting to it, and without those it has finished with. One

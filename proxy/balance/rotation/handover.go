@@ -55,7 +55,7 @@ func (r *Rotation) learned() *handover.Rotation {
 		known := handover.Endpoint{Addr: e.Addr}
 		for protocol := range registry.UDP + 1 {
 			known.Health[protocol] = x.health[protocol].Export(now)
-			check := e.checkState(protocol)
+			check, _ := e.checkState(protocol)
 			known.Checks[protocol] = check.Export()
 		}
 		if known != (handover.Endpoint{Addr: e.Addr}) {
@@ -66,7 +66,7 @@ func (r *Rotation) learned() *handover.Rotation {
 		asked := &message.Asked[protocol]
 		asked.Question = question
 		for i, e := range next {
-			if check := e.checkState(registry.Protocol(protocol)); check.Passed() {
+			if check, _ := e.checkState(registry.Protocol(protocol)); check.Passed() {
 				asked.Passed |= 1 << i
 			}
 		}

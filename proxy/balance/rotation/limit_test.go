@@ -352,3 +352,26 @@ func TestWhoWaitsForAPlaceIsToldSoon(t *testing.T) {
 		waiter.Wait()
 	})
 }
+
+func TestADrainedEndpointThatHasAPlaceAgainIsNotReady(t *testing.T) {
+	for protocol := range registry.UDP + 1 {
+		r := limited(1, 1, 2)
+		drained, other := comes(r, 1), comes(r, 2)
+		r.TurnsAway(protocol, r.terms.Load()) // as who comes now finds out
+		r.Override(map[registry.Addr]int{drained.Addr: 0})
+		drained.Left(false)
+		if r.awake().seenBy(0).hasReady(protocol) {
+			t.Errorf("%v: one endpoint is drained, the other is full, and one is ready", protocol)
+		}
+		other.stats().health[protocol].Checked(false, 0)
+		other.follow(protocol)
+		c := r.ChooseFor(protocol, netip.Addr{}, registry.NoTerms, nil)
+		if c.Leaves(other) {
+			t.Errorf("%v: clients leave an endpoint whose checks fail for one that is drained", protocol)
+		}
+		r.Override(nil)
+		if !r.awake().seenBy(0).hasReady(protocol) {
+			t.Errorf("%v: the endpoint is not drained any more, has a place, and is not ready", protocol)
+		}
+	}
+}

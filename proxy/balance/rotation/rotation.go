@@ -1,6 +1,7 @@
 package rotation
 
 import (
+	"cmp"
 	"context"
 	"net/netip"
 	"sync"
@@ -50,13 +51,7 @@ func NewRules(randomStart bool) *Rules {
 
 // Algorithm returns the algorithm of a service whose record names this one.
 func (r *Rules) Algorithm(named registry.Balance) registry.Balance {
-	switch {
-	case named != registry.BalanceUnsaid:
-		return named
-	case r.Balance != registry.BalanceUnsaid:
-		return r.Balance
-	}
-	return registry.RoundRobin
+	return cmp.Or(named, r.Balance, registry.RoundRobin)
 }
 
 // Allows reports whether an endpoint may be at an address. That of a name is not known yet.

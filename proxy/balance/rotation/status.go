@@ -143,8 +143,8 @@ func (e *Endpoint) status(of health.Clients) EndpointStatus {
 	s.Active, s.Connections, s.Failures = x.active()-x.dialing.Load(), x.connections.Load(), x.failures.Load()
 	wall := func(t time.Duration) time.Time { return time.Now().Add(t - monotonic.Now()) }
 	for protocol := range of.Each() {
-		s.Checked = s.Checked || x.checks[protocol].Load() != nil
-		if check := e.checkState(protocol); check.Fails {
+		check, isChecked := e.checkState(protocol)
+		if s.Checked = s.Checked || isChecked; check.Fails {
 			s.CheckError = check.Err
 			s.failingSince(check.Since)
 		}

@@ -13,6 +13,7 @@ import (
 // another tier only while none of this one is ready. The list never changes.
 type tier struct {
 	endpoints []*Endpoint
+	kind      kind                           // of the clients whose view it is in
 	distance  uint8                          // 0: none is nearer to the node
 	backup    bool                           // its endpoints stand by
 	cursor    atomic.Uint64                  // a position, or with shares a number of turns
@@ -34,9 +35,12 @@ func (t *tier) setWeights(weights []int) {
 	}
 }
 
-// has reports whether an endpoint is in the tier, at a position.
-func (t *tier) has(e *Endpoint, at int) bool {
-	return at >= 0 && at < len(t.endpoints) && t.endpoints[at] == e
+// position returns the position of an endpoint in the tier; -1: it is in another one, or is being given its place in a new set.
+func (t *tier) position(e *Endpoint) int {
+	if at := int(e.at[t.kind].Load()); at >= 0 && at < len(t.endpoints) && t.endpoints[at] == e {
+		return at
+	}
+	return -1
 }
 
 // turn returns the position of the endpoint whose turn it is when the cursor is at n.
@@ -75,7 +79,7 @@ func (t *tier) hashRing() *positions.Ring {
 	return t.ring.Load()
 }
 
-// maxAlongRing bounds how far a search along the ring goes. Beyond it most endpoints are ejected, and the roster finds one that is not.
+// maxAlongRing bounds how far a search along the ring goes. Beyond it most endpoints are ejected, or a heavy one is, and the roster finds another.
 const maxAlongRing = 64
 
 // along returns the next endpoint on the ring that is ready and was not offered to the client with a hash, so all nodes that know the
@@ -99,13 +103,17 @@ func (t *tier) hasReady(protocol registry.Protocol) bool {
 	r := t.roster(protocol)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.index.Readmit(monotonic.Now())
+	now := monotonic.Now()
+	r.index.Readmit(now)
 	for {
 		at := r.index.Next(0)
 		if at < 0 {
 			return false
 		}
-		if e := t.endpoints[at]; !e.isFull() || !r.leaveOut(at, e) {
+		e := t.endpoints[at]
+		if due := e.returns(protocol); due != 0 && due > now { // a client finds out whether it has returned
+			r.index.Set(at, due)
+		} else if !e.isFull() || !r.leaveOut(at, e) {
 			return true
 		}
 	}
@@ -122,18 +130,23 @@ func (t *tier) allFail(protocol registry.Protocol) bool {
 }
 
 // nextReady returns the next endpoint in turn that is ready and was not offered to the client, and moves the cursor
-// of the tier, or its walk, past it: so the share of an ejected endpoint is spread over all others. Without one it returns nil, perhaps one that warms
+// of the tier, or its walk, past it: so the share of an ejected endpoint is spread over all others. With SourceAddress it is the first from a
+// position of the client's own: all nodes find the same one, whomever they have served. Without one it returns nil, perhaps one that warms
 // up (it is ready, but for a part of the clients only), and whether it left out others because they had no place.
-func (t *tier) nextReady(protocol registry.Protocol, offered *offers) (ready, warming *Endpoint, full bool) {
-	r := t.roster(protocol)
+func (t *tier) nextReady(c *Choice) (ready, warming *Endpoint, full bool) {
+	r := t.roster(c.protocol)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.index.Readmit(monotonic.Now())
-	cursor := &t.cursor
-	if t.shares != nil {
+	n, cursor := uint64(len(t.endpoints)), &t.cursor
+	switch {
+	case c.balance == registry.SourceAddress:
+		cursor = new(atomic.Uint64)
+		cursor.Store(c.client % n)
+	case t.shares != nil:
 		cursor = &t.walk
 	}
-	n, from := uint64(len(t.endpoints)), cursor.Load()
+	from := cursor.Load()
 	for next, looks := from, 0; looks < maxConsidered; looks++ {
 		at := r.index.Next(int(next % n))
 		if at < 0 {
@@ -146,11 +159,11 @@ func (t *tier) nextReady(protocol registry.Protocol, offered *offers) (ready, wa
 		r.looks++
 		e := t.endpoints[at]
 		switch {
-		case offered.has(e), e.isExcluded(): // the latter: since the roster was made
+		case c.offered.has(e), e.isExcluded(): // the latter: since the roster was made
 		case e.isFull() && r.leaveOut(at, e):
 			looks-- // no later client considers it
-		case e.skips(protocol, false):
-			due := e.returns(protocol)
+		case e.skips(c.protocol, false):
+			due := e.returns(c.protocol)
 			if r.index.Set(at, due); due == 0 && warming == nil {
 				warming = e
 			}

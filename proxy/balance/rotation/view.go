@@ -78,7 +78,7 @@ func familyOf(a registry.Addr) int {
 func (s *endpointSet) view(k kind, weights []int) *view {
 	v := new(view)
 	if len(s.endpoints) > 0 && s.nearness == nil && k == 0 && s.tellApart&overIPv6 == 0 { // as most are
-		t := &tier{endpoints: s.endpoints}
+		t := &tier{endpoints: s.endpoints, kind: k}
 		t.setWeights(weights)
 		for i, e := range s.endpoints {
 			e.at[k].Store(int32(i))
@@ -126,7 +126,7 @@ func (s *endpointSet) partition(k kind, weights []int) (tiers []*tier) {
 		for n < len(members) && compare(members[n], members[0]) == 0 {
 			n++
 		}
-		t := &tier{distance: uint8(members[0].distance), backup: members[0].backup != 0}
+		t := &tier{kind: k, distance: uint8(members[0].distance), backup: members[0].backup != 0}
 		var of []int
 		for at, m := range members[:n] {
 			e := s.endpoints[m.position]
@@ -179,8 +179,8 @@ func (s *endpointSet) begin(order func(kind) iter.Seq[*Endpoint]) {
 		}
 		left := slices.Clone(v.tiers)
 		for e := range order(kind(k)) {
-			at := int(e.at[k].Load())
-			if i := slices.IndexFunc(left, func(t *tier) bool { return t.has(e, at) }); i >= 0 {
+			at := -1
+			if i := slices.IndexFunc(left, func(t *tier) bool { at = t.position(e); return at >= 0 }); i >= 0 {
 				if left[i].shares == nil {
 					left[i].cursor.Store(uint64(at))
 				}
@@ -192,12 +192,6 @@ func (s *endpointSet) begin(order func(kind) iter.Seq[*Endpoint]) {
 			}
 		}
 	}
-}
-
-// has reports whether an endpoint is in the view, which is that of clients of a kind.
-func (v *view) has(k kind, e *Endpoint) bool {
-	at := int(e.at[k].Load())
-	return slices.ContainsFunc(v.tiers, func(t *tier) bool { return t.has(e, at) })
 }
 
 // hasReady reports whether an endpoint in view is ready.
@@ -232,7 +226,7 @@ func (v *view) reach(protocol registry.Protocol) (how reach) {
 }
 
 // another returns a ready endpoint that the client was not offered, in place of the one that the algorithm gives it: of its tier, or of the next. With
-// SourceAddress it is the next on the ring. Otherwise, and when that search is too long, it is the next in turn. When all are ejected
+// SourceAddress it is the next on the ring. Otherwise, and when that search is too long, it is what nextReady finds. When all are ejected
 // it is the one that returns first, unless others are only full. nil: the client was offered all, or is to wait.
 func (v *view) another(c *Choice) *Endpoint {
 	c.full = false
@@ -247,7 +241,7 @@ func (v *view) another(c *Choice) *Endpoint {
 				return e
 			}
 		}
-		ready, warming, full := t.nextReady(c.protocol, &c.offered)
+		ready, warming, full := t.nextReady(c)
 		c.full = c.full || full
 		if e := cmp.Or(ready, warming); e != nil {
 			return e // also one that warms up: those of the next tier are for when none of this one is ready
