@@ -102,6 +102,41 @@ func (s suite) TestAPeerThatVanishesEndsTheRelay(t *testing.T) {
 	}, "no connection to the peer left in the kernel")
 }
 
+// Its end is behind what it has said and its endpoint does not take, so nothing reads from it any more.
+func (s suite) TestAPeerThatVanishesWhileItsPartnerReadsNothingEndsTheRelay(t *testing.T) {
+	cfg := s.config()
+	if !proxytest.InOwnNetwork(t) {
+		return
+	}
+	cfg.BindAddress = netip.IPv4Unspecified()
+	cfg.TCPKeepAlive, cfg.HalfClosedTimeout = time.Second, time.Second
+	n, peer := newNode(t, cfg), proxytest.NewPeer(t)
+	fill := func(conn net.Conn) { // all buffers
+		for err := error(nil); err == nil; {
+			conn.SetWriteDeadline(time.Now().Add(500 * time.Millisecond))
+			_, err = conn.Write(make([]byte, 64<<10))
+		}
+	}
+	vanished, hold := make(chan struct{}), make(chan struct{})
+	defer close(hold)
+	addr := tcpThrough(t, n, served(t, func(conn *net.TCPConn) {
+		<-vanished
+		fill(conn)
+		<-hold
+	}))
+	peer.Do(t, func() error {
+		client, err := net.Dial("tcp", netip.AddrPortFrom(peer.Here, addr.Port()).String())
+		if err == nil {
+			t.Cleanup(func() { client.Close() })
+			fill(client)
+		}
+		return err
+	})
+	peer.Vanish(t)
+	close(vanished)
+	proxytest.Eventually(t, func() bool { return totalsOf(n, "web").Ended[traffic.ClientVanished] == 1 }, "the connection's end")
+}
+
 // What a reset must not overtake is not waited for without end: a reader that does not read at all has had
 // its time when it has been half-closed for as long as it may be silent.
 func (s suite) TestAResetDoesNotWaitForAReaderThatDoesNotRead(t *testing.T) {

@@ -1,11 +1,14 @@
 package conformancetest
 
 import (
+	"fmt"
+	"slices"
 	"testing"
 	"time"
 
 	"kubeproxy/proxy/kernel"
 	"kubeproxy/proxy/proxytest"
+	"kubeproxy/proxy/removal"
 	"kubeproxy/registry"
 )
 
@@ -33,6 +36,42 @@ func TestASuccessorGivesNoClientToAnEndpointWhoseChecksFail(t *testing.T) {
 		if fails := e.Addr == addrs[1]; fails != (e.CheckError != "") || fails == e.FailingSince.IsZero() {
 			t.Errorf("%v: failing since %v: %q", e.Addr, e.FailingSince, e.CheckError)
 		}
+	}
+}
+
+// TestAConnectionThatBeganWhileAllChecksFailedGoesOverToItsEndpoint: to the one that is there, and not to one that was removed.
+func TestAConnectionThatBeganWhileAllChecksFailedGoesOverToItsEndpoint(t *testing.T) {
+	for _, lent := range []bool{true, false} {
+		t.Run(fmt.Sprint("lent: ", lent), func(t *testing.T) {
+			first, second := liveConfig(), liveConfig()
+			first.Checks.Interval, second.Checks.Interval = checkEvery, time.Hour
+			second.OnRemoval = removal.Policy{Close: true}
+			nodes := newNodesOf(t, first, second)
+			all, addrs := sites(t, 500, 500)
+			port := proxytest.FreePort(t)
+			records := []change{failing(registry.Failure{Close: true}, checkedAsFlagsSay("web", tcp(port), "/healthz")), endpoints("web", addrs...)}
+			nodes[0].apply(records...)
+			nodes[0].failing(2)
+			talk := proxytest.TalkTo(t, proxytest.On(port))
+			own := slices.IndexFunc(all, func(s *site) bool { return s.name == talk.MustSay(t, "hello") })
+			passExcept(all, all[own].name)
+			nodes[0].failing(1)
+			nodes[0].passWith(nodes[1], func() {
+				if lent {
+					nodes[0].lendTo(nodes[1])
+				}
+			}, records...)
+			talk.MustSay(t, "still here")
+			for i, e := range nodes[1].balancer.Status() {
+				if has := e.Active == 1; has != (i == own) || e.Addr != addrs[i] {
+					t.Errorf("%v has %d connections; the client is at %v", e.Addr, e.Active, addrs[own])
+				}
+			}
+			nodes[1].apply(endpoints("web", addrs[1-own]))
+			if _, err := talk.Say("still here"); err == nil {
+				t.Error("it goes on although its endpoint was removed, which closes connections")
+			}
+		})
 	}
 }
 

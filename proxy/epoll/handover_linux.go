@@ -126,7 +126,8 @@ func (e *Engine) AdoptTCP(message *handover.TCP, at engine.Place, descriptors []
 	if e.Cfg.NoteLocal {
 		c.Account.GoesFrom(socket.LocalName(descriptors[1]))
 	}
-	if err = l.relays.Adopt(c, descriptors[1], &message.Progress); err == nil && message.Lent != 0 {
+	lent := message.Lent != 0
+	if err = l.relays.Adopt(c, descriptors[1], &message.Progress, lent); err == nil && lent {
 		if e.borrowed == nil {
 			e.borrowed = make(map[uint64]borrowed)
 		}

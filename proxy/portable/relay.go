@@ -84,7 +84,8 @@ var buffers = sync.Pool{New: func() any { return new([bufferSize]byte) }}
 func (r *relay) pump(dst, src *side) {
 	buf := buffers.Get().(*[bufferSize]byte)
 	defer buffers.Put(buf)
-	src.conn.SetReadDeadline(time.Now().Add(tcp.LookAfter(r.cfg.TCPKeepAlive)))
+	src.conn.SetReadDeadline(r.nextLook())
+	dst.conn.SetWriteDeadline(r.nextLook())
 	if r.announce(dst) != nil {
 		r.discard(dst, src, buf[:])
 		return
@@ -116,9 +117,12 @@ func (r *relay) read(dst, src *side, buf []byte) (int, error) {
 		if r.pumping.Load() == 2 && sockopt.Inspect(dst.conn).Dead {
 			r.died(dst)
 		}
-		src.conn.SetReadDeadline(time.Now().Add(tcp.LookAfter(r.cfg.TCPKeepAlive)))
+		src.conn.SetReadDeadline(r.nextLook())
 	}
 }
+
+// nextLook is when to look whether a side is still there that has been waited for until then.
+func (r *relay) nextLook() time.Time { return time.Now().Add(tcp.LookAfter(r.cfg.TCPKeepAlive)) }
 
 // announce writes what a side gets before the next byte of the other side.
 func (r *relay) announce(dst *side) error {
@@ -144,11 +148,22 @@ func (s *side) count(n int) {
 	s.total.Add(uint64(n))
 }
 
-// writeUncounted writes to dst, and notes what a failure says about it: the kernel says it only once.
+// writeUncounted writes to dst, however long that takes, and notes what a failure says about it: the kernel says it only once. Every now and
+// then it looks whether dst is still there, whose own pump may be in a write as well.
 func (r *relay) writeUncounted(dst *side, b []byte) (int, error) {
 	dst.writing.Lock()
 	defer dst.writing.Unlock()
 	n, err := dst.conn.Write(b)
+	for errors.Is(err, os.ErrDeadlineExceeded) {
+		if tcp.HasVanished(sockopt.Inspect(dst.conn), r.cfg.TCPKeepAlive) {
+			err = tcp.ErrVanished
+			break
+		}
+		dst.conn.SetWriteDeadline(r.nextLook())
+		var more int
+		more, err = dst.conn.Write(b[n:])
+		n += more
+	}
 	if err != nil && !errors.Is(err, net.ErrClosed) { // else the relay has ended, and knows why
 		r.mu.Lock()
 		defer r.mu.Unlock()

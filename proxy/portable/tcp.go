@@ -163,7 +163,7 @@ func (s *tcpSocket) serve(c tcp.Connection, client *net.TCPConn) {
 		c.GoesFrom(backend.LocalAddr().(*net.TCPAddr).AddrPort())
 	}
 	c.Given(endpoint, race.Failures())
-	ctx, release := e.lifetimes(e.Cfg.Cuts(c.Claim.Terms), c.Claim.Lifetime, endpoint.Lifetime())
+	ctx, release := e.lifetimes(c.Lifetimes())
 	defer release()
 	r := newRelay(client, backend, &e.Cfg, c.Claim.Tally, &c)
 	if c.WantsHeader() {
@@ -215,10 +215,10 @@ func (e *Engine) readHeader(c *tcp.Connection, client *net.TCPConn, isKilled fun
 	}
 }
 
-// lifetimes returns a context that ends with the engine's and, if cut says so, when one of the lifetimes wants its connections closed. Else it is
-// the engine's own.
-func (e *Engine) lifetimes(cut bool, lifetimes ...*removal.Lifetime) (ctx context.Context, release func()) {
-	if !cut {
+// lifetimes returns a context that ends with the engine's, or when one of the lifetimes wants its connections closed. Without any it is the
+// engine's own.
+func (e *Engine) lifetimes(lifetimes []*removal.Lifetime) (ctx context.Context, release func()) {
+	if len(lifetimes) == 0 {
 		return e.Ctx, func() {}
 	}
 	ctx, cancel := context.WithCancelCause(e.Ctx)

@@ -22,6 +22,7 @@ import (
 	"kubeproxy/proxy/enginetest"
 	"kubeproxy/proxy/proxytest"
 	"kubeproxy/proxy/removal"
+	"kubeproxy/proxy/tcp"
 	"kubeproxy/proxy/traffic"
 )
 
@@ -301,7 +302,7 @@ func TestATenureForgetsTheConnectionsThatHaveEnded(t *testing.T) {
 	ofClaim, ofEndpoint := new(removal.Lifetime), new(removal.Lifetime)
 	before := memory()
 	for range 20_000 {
-		ctx, release := e.lifetimes(true, ofClaim, ofEndpoint)
+		ctx, release := e.lifetimes([]*removal.Lifetime{ofClaim, ofEndpoint})
 		release()
 		if ctx.Err() == nil {
 			t.Fatal("what has ended goes on")
@@ -310,7 +311,7 @@ func TestATenureForgetsTheConnectionsThatHaveEnded(t *testing.T) {
 	if left := memory() - before; left > 1<<20 {
 		t.Errorf("20,000 connections that have ended left %d bytes behind", left)
 	}
-	lives, release := e.lifetimes(true, ofClaim, ofEndpoint)
+	lives, release := e.lifetimes([]*removal.Lifetime{ofClaim, ofEndpoint})
 	defer release()
 	ofEndpoint.End(closes, traffic.EndpointRemoved, 0)
 	proxytest.Receive(t, lives.Done(), "the one that lives to hear of the removal")
@@ -322,9 +323,14 @@ func TestATenureForgetsTheConnectionsThatHaveEnded(t *testing.T) {
 // Where connections may outlive everything there is nothing to do for each.
 func TestConnectionsThatMayGoOnCostNothingForIt(t *testing.T) {
 	e := newTestEngine(t, engine.Config{})
-	ofClaim, ofEndpoint := new(removal.Lifetime), new(removal.Lifetime)
+	c, ok := tcp.Admit(&e.Base, enginetest.OwnerOf(enginetest.NewRotation()).Load(), 80, proxytest.On(1))
+	if !ok {
+		t.Fatal("the client is refused")
+	}
+	e1 := enginetest.NewRotation(enginetest.Address(1)).Endpoints()[0]
 	if n := testing.AllocsPerRun(100, func() {
-		_, release := e.lifetimes(false, ofClaim, ofEndpoint)
+		c.Given(e1, nil)
+		_, release := e.lifetimes(c.Lifetimes())
 		release()
 	}); n != 0 {
 		t.Errorf("%v allocations for each connection", n)

@@ -12,6 +12,7 @@ import (
 	"kubeproxy/proxy/admit"
 	"kubeproxy/proxy/balance/rotation"
 	"kubeproxy/proxy/engine"
+	"kubeproxy/proxy/removal"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
 )
@@ -36,7 +37,7 @@ type Connection struct {
 }
 
 // Addresses are those that a connection may have beside its client's, what its PROXY header said, and the endpoints that failed a client that got
-// none. Most have none of them.
+// none. Most have none of them. The lifetime of the endpoint is among them where its end may close the connection.
 type addresses struct {
 	local netip.AddrPort // of this proxy, towards the endpoint; zero without engine.Config.NoteLocal
 	via   netip.AddrPort // of the proxy that the client came by; zero if it came itself
@@ -44,7 +45,8 @@ type addresses struct {
 	tlvs  string         // what that proxy says beside the addresses
 	tried string         // the endpoints that a client was not given, and why
 
-	introduced uint16 // bytes of the client's own PROXY header, which do not count as sent
+	lifetime   *removal.Lifetime // of the endpoint, that the connection began under; nil if its end closes nothing, or it is not known yet
+	introduced uint16            // bytes of the client's own PROXY header, which do not count as sent
 }
 
 // other returns the other addresses for one to be set.
@@ -69,6 +71,9 @@ func (c *Connection) Given(e *rotation.Endpoint, failed []Failure) {
 	c.tried(failed)
 	c.attempts++
 	c.Endpoint = e
+	if c.base.Cfg.Cuts(c.Claim.Terms) {
+		c.other().lifetime = e.Lifetime()
+	}
 	e.Given()
 	if v := glog.V(3); v {
 		v.Infof("%s: %s → %s", c.Claim.Key, c.client, e.Addr)
@@ -76,6 +81,19 @@ func (c *Connection) Given(e *rotation.Endpoint, failed []Failure) {
 	if c.base.Cfg.Began != nil {
 		c.base.Cfg.Began(c.soFar())
 	}
+}
+
+// Lifetimes returns those that the connection began under, of its service and of its endpoint, where their end may close it; else none. One
+// that was adopted has them from the first call on: by then it must be known here what checks have found.
+func (c *Connection) Lifetimes() []*removal.Lifetime {
+	if !c.base.Cfg.Cuts(c.Claim.Terms) {
+		return nil
+	}
+	o := c.other()
+	if o.lifetime == nil {
+		o.lifetime = c.Endpoint.PresentLifetime()
+	}
+	return []*removal.Lifetime{c.Claim.Lifetime, o.lifetime}
 }
 
 // GoesFrom notes the proxy's own address towards the endpoint, before Given does the endpoint.

@@ -21,7 +21,7 @@ func (c *Connection) Export() handover.TCP {
 		ServiceGone: c.Claim.Lifetime.Ago(), Removal: c.Claim.Removal,
 	}
 	if c.Endpoint != nil {
-		r.Endpoint, r.EndpointGone = c.Endpoint.Addr, c.Endpoint.Lifetime().Ago()
+		r.Endpoint, r.EndpointGone = c.Endpoint.Addr, c.Endpoint.PresentLifetime().Ago()
 	}
 	if r.AwaitsHeader = c.awaitsHeader; c.others != nil {
 		r.Via, r.Goal, r.TLVs, r.Introduced = c.others.via, c.others.goal, c.others.tlvs, c.others.introduced

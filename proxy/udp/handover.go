@@ -117,7 +117,8 @@ func (s *Session) goOn(t *handover.Talk) {
 	s.sent.Store(t.Sent)
 	s.received.Store(t.Received)
 	s.answered, s.confirmed = t.Answered, t.Confirmed
-	if s.requests = int(t.Requests); s.requests > 0 { // else the service did not count, and what was not asked for is no answer
+	s.requests = int(t.Requests)
+	if s.uncounted = s.requests == 0; !s.uncounted { // else the service did not count, and what was not asked for is no answer
 		s.replies = int(t.Replies)
 	}
 	s.unanswered, s.kept, s.last = t.Unanswered, t.Kept, append(s.last[:0], t.Last...)

@@ -432,7 +432,7 @@ func TestASessionKeepsItsTermsInASuccessor(t *testing.T) {
 		d.hear("a")
 		now := *f.owner
 		now.Terms = new(registry.Terms)
-		now.Terms.Limits.Replies = 1
+		now.Terms.Limits.Replies, now.Terms.Limits.Requests = 1, 1
 		now.ProxyHeader = registry.ProxyV2 + registry.NoProxyHeader - before
 		s := d.adopted(t, engine.Place{Claim: &now, Endpoint: f.owner.Rotation.Endpoints()[0]})
 		if !bytes.Equal(s.header, d.header) {
@@ -440,6 +440,14 @@ func TestASessionKeepsItsTermsInASuccessor(t *testing.T) {
 		}
 		if s.replies != 0 {
 			t.Errorf("it has %d replies of the predecessor, which did not count requests", s.replies)
+		}
+		for range 2 { // as an engine has it
+			if s.Counts() && !s.Ask() {
+				t.Error("it is refused a request")
+			}
+			if s.Answered(s.at, 1); s.Counts() && s.IsAnswered() {
+				t.Error("it ends with a reply, which its service did not count when it began")
+			}
 		}
 		d.end(traffic.Idle)
 	}

@@ -62,6 +62,7 @@ type Session struct {
 
 	requests  int      // datagrams of the client so far, where that matters
 	replies   int      // of the endpoint
+	uncounted bool     // it began in a predecessor whose service did not count them
 	perClient bool     // it is counted as one of its client address
 	answered  bool     // the client was given a reply
 	confirmed bool     // and has sent again after it
@@ -182,7 +183,9 @@ func (s *Session) settle(v *Visit) {
 }
 
 // Counts reports whether the datagrams of the session are counted. Any goroutine may call it.
-func (s *Session) Counts() bool { return s.Claim.Limits.Requests > 0 || s.Claim.Limits.Replies > 0 }
+func (s *Session) Counts() bool {
+	return !s.uncounted && (s.Claim.Limits.Requests > 0 || s.Claim.Limits.Replies > 0)
+}
 
 // Ask counts one more datagram of the client, where Counts says so, before Forward is asked about it. It reports false if the session has had as
 // many as it may: the client begins another one, and this one goes on for replies.

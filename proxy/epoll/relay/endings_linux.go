@@ -228,14 +228,11 @@ func (r *Relays) Free(c *Conn) {
 
 // watchLifetimes has c ended when its endpoint or its service is removed, or checks of the endpoint fail, where that ends connections.
 func (r *Relays) watchLifetimes(c *Conn) {
-	if !r.Engine.Cfg.Cuts(c.Account.Claim.Terms) {
-		return
-	}
-	if r.unwatch == nil {
-		r.unwatch = make(map[int32][]func() bool)
-	}
 	index, generation := c.index, c.generation
-	for _, t := range []*removal.Lifetime{c.Account.Claim.Lifetime, c.Account.Endpoint.Lifetime()} {
+	for _, t := range c.Account.Lifetimes() {
+		if r.unwatch == nil {
+			r.unwatch = make(map[int32][]func() bool)
+		}
 		r.unwatch[index] = append(r.unwatch[index], context.AfterFunc(t.Context(), func() {
 			r.Requests.Do(func() {
 				if c := r.Conns.At(index, generation); c != nil {

@@ -77,11 +77,15 @@ func (r *Relays) Progressed(c *Conn, p *handover.Progress) {
 	}
 }
 
-// Adopt carries on with a connection of a predecessor at the next turn, with a backend whose socket is given. If that fails, c is forgotten,
-// and its sockets are the caller's.
-func (r *Relays) Adopt(c *Conn, backend int, p *handover.Progress) error {
+// Adopt carries on with a connection of a predecessor at the next turn, with a backend whose socket is given. One that is lent follows the
+// lifetimes of this process only from AdoptRest on: what checks have found comes before that. If Adopt fails, c is forgotten, and its sockets
+// are the caller's.
+func (r *Relays) Adopt(c *Conn, backend int, p *handover.Progress, lent bool) error {
 	err := r.enroll(c, backend, p)
-	if err != nil {
+	switch {
+	case err == nil && !lent:
+		r.watchLifetimes(c)
+	case err != nil:
 		r.Poller.Unwatch(int(c.client.fd))
 		c.client.open, c.backend.open = false, false
 		r.Forget(c)
@@ -106,7 +110,6 @@ func (r *Relays) enroll(c *Conn, backend int, p *handover.Progress) error {
 			return err
 		}
 	}
-	r.watchLifetimes(c)
 	return nil
 }
 
@@ -118,6 +121,7 @@ func (r *Relays) AdoptRest(c *Conn, p *handover.Progress) {
 			r.wantOut(c, s)
 		}
 	}
+	r.watchLifetimes(c)
 }
 
 // Forget closes c here without an end: another process carries it.

@@ -83,5 +83,7 @@ func (r *Relays) receiveConn(d *departure) {
 	c.client.shared, c.backend.shared = d.shared[0], d.shared[1]
 	if err := r.enroll(c, int(d.backend), &d.progress); err != nil {
 		r.End(c, traffic.DescriptorLimit)
+		return
 	}
+	r.watchLifetimes(c)
 }

@@ -25,7 +25,8 @@ import (
 //
 //	EAGAIN                  nothing to read, no room to write: an event will say when that changes
 //	ENOMEM, ENOBUFS         the kernel lacks memory (see LacksMemory): the peer is well. A connection, or the port, is left alone for
-//	                        a while and tries again, as no event comes; a UDP datagram is dropped and counted
+//	                        a while and tries again, as no event comes; a UDP datagram is dropped and counted; the search for an
+//	                        endpoint ends
 //	EMFILE, ENFILE          accept, pipe2: the same for the port; bytes are copied instead of spliced; socket: the search ends
 //	ENOMEM, ENOSPC          epoll_ctl(ADD), the latter for fs.epoll.max_user_watches: a connection ends as descriptor_limit, a port
 //	                        tries again. Changing or deleting what is watched needs no memory, and does not fail
