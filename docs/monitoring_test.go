@@ -155,20 +155,28 @@ func TestMonitoringNamesOnlyMetricsThatExist(t *testing.T) {
 // TestMonitoringKnowsEachReasonForWhichClientsAreTurnedAway: the panel of the fleet shows each, and alerts fire for each that is a fault.
 func TestMonitoringKnowsEachReasonForWhichClientsAreTurnedAway(t *testing.T) {
 	var asMeant = []traffic.Reason{traffic.NoLocalEndpoint, traffic.SourceNotAllowed, traffic.Loop} // Loop is of UDP
-	selector := regexp.MustCompile(`kubeproxy_connections_ended_total\{[^}]*?reason=~\\?"([^"\\]*)`)
-	selects := func(text string, r traffic.Reason) bool {
+	var droppedAsMeant = []traffic.DropReason{traffic.DropNoLocalEndpoint, traffic.DropSource, traffic.DropLoop, traffic.DropNotSent, traffic.DropTooLong,
+		traffic.DropEnded, traffic.DropClient, traffic.DropShutdown}
+	selects := func(text, metric, reason string) bool {
+		selector := regexp.MustCompile(metric + `\{[^}]*?reason=~\\?"([^"\\]*)`)
 		return slices.ContainsFunc(selector.FindAllStringSubmatch(text, -1), func(m []string) bool {
-			return regexp.MustCompile("^(?:" + m[1] + ")$").MatchString(r.String())
+			return regexp.MustCompile("^(?:" + m[1] + ")$").MatchString(reason)
 		})
 	}
+	const ended, dropped = "kubeproxy_connections_ended_total", "kubeproxy_udp_dropped_datagrams_total"
 	panel, alerts := read(t, "monitoring/fleet.json"), read(t, "monitoring/alerts.yml")
 	for _, r := range traffic.Reasons() {
 		turnedAway := r >= traffic.FirstTurnedAway && r <= traffic.LastTurnedAway
-		if got := selects(panel, r); got != turnedAway {
+		if got := selects(panel, ended, r.String()); got != turnedAway {
 			t.Errorf("fleet.json shows clients that are turned away for %s: %t; want %t", r, got, turnedAway)
 		}
-		if got, want := selects(alerts, r), turnedAway && !slices.Contains(asMeant, r); got != want {
+		if got, want := selects(alerts, ended, r.String()), turnedAway && !slices.Contains(asMeant, r); got != want {
 			t.Errorf("an alert fires for %s: %t; want %t", r, got, want)
+		}
+	}
+	for _, r := range traffic.DropReasons() {
+		if got, want := selects(alerts, dropped, r.Code()), !slices.Contains(droppedAsMeant, r); got != want {
+			t.Errorf("an alert fires for datagrams that are dropped for %s: %t; want %t", r.Code(), got, want)
 		}
 	}
 	_, section, _ := strings.Cut(read(t, "troubleshooting.md"), "### KubeProxyServiceRefusesClients\n")

@@ -7,6 +7,7 @@ import (
 	"crypto/subtle"
 	"encoding/json"
 	"errors"
+	"html/template"
 	"io"
 	"mime"
 	"net/http"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/golang/glog"
 
+	"kubeproxy/cmd/internal/statuspage/files"
 	"kubeproxy/internal/lograte"
 	"kubeproxy/internal/ownersocket"
 	"kubeproxy/proxy/balance"
@@ -26,7 +28,7 @@ const ActionPath = "/status/act"
 // maxForm bounds the form.
 const maxForm = 4 << 10
 
-// A Browser lets people act on the node by the status page, with a token. What it does is what the control socket does.
+// A Browser lets people act on the node by the status page, with a token. What it does, and what it warns of, is what the control socket does.
 //
 // A page of another site cannot make the reader's browser act: each form holds the token, which no browser adds by itself as it does a cookie,
 // and its Origin, which a browser sets and a page cannot (RFC 6454), must be this page.
@@ -39,55 +41,82 @@ type Browser struct {
 
 // ServeHTTP implements [http.Handler], for requests with the method POST.
 func (b *Browser) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	back, err := b.act(w, r)
-	if err == nil {
-		http.Redirect(w, r, back, http.StatusSeeOther)
-		return
+	came, err := b.act(w, r)
+	switch {
+	case err != nil:
+		status := http.StatusInternalServerError
+		if f, ok := errors.AsType[failure](err); ok {
+			status = f.status
+		}
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		w.WriteHeader(status)
+		_, _ = w.Write([]byte("nothing was done: " + err.Error() + "\n")) // who does not want to know need not
+	case came.Warning != "" || came.Left > 0:
+		files.SetHeaders(w.Header(), "text/html; charset=utf-8")
+		_ = warned.Execute(w, came) // the same
+	default:
+		http.Redirect(w, r, came.Back, http.StatusSeeOther)
 	}
-	status := http.StatusInternalServerError
-	if f, ok := errors.AsType[failure](err); ok {
-		status = f.status
-	}
-	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	w.WriteHeader(status)
-	_, _ = w.Write([]byte("nothing was done: " + err.Error() + "\n")) // who does not want to know need not
 }
 
-// act does what a form says, and returns the page to go back to.
-func (b *Browser) act(w http.ResponseWriter, r *http.Request) (back string, err error) {
+// An outcome is what came of a form.
+type outcome struct {
+	Done
+	InForce []string // what operators have done to endpoints of this node
+	Back    string   // the page that the form was on
+}
+
+// warned is the answer to a form that was not done in full, or not for as long as it says.
+var warned = template.Must(template.New("").Parse(`<!doctype html>
+<html lang="en">
+<head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1"><title>It was done, with a warning</title>
+<link rel="stylesheet" href="/status/style.css"></head>
+<body><main id="main"><h1>It was done</h1>
+{{with .Left}}<p>{{.}} clients are left: they were still connecting.</p>
+{{end}}{{with .Warning}}<p>Warning: {{.}}.</p>
+{{end}}{{with .InForce}}<h2>In force on this node</h2>
+<ul>{{range .}}<li>{{.}}</li>{{end}}</ul>
+{{end}}<p><a href="{{.Back}}">Back to the service</a></p></main></body>
+</html>
+`))
+
+// act does what a form says.
+func (b *Browser) act(w http.ResponseWriter, r *http.Request) (outcome, error) {
 	if err := isOwnForm(r); err != nil {
-		return "", b.refuse(r, err)
+		return outcome{}, b.refuse(r, err)
 	}
 	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
 	if err := r.ParseForm(); err != nil {
-		return "", badRequest("the form cannot be read: %s", registry.Quote(err.Error()))
+		return outcome{}, badRequest("the form cannot be read: %s", registry.Quote(err.Error()))
 	}
 	form := r.PostForm
 	token, err := b.Token()
 	if err != nil {
 		glog.Errorf("-page_actions: %v", err)
-		return "", unavailable(errors.New("the token cannot be read; the log says why"))
+		return outcome{}, unavailable(errors.New("the token cannot be read; the log says why"))
 	}
 	if given := form.Get("token"); !same(given, token) {
-		return "", b.refuse(r, errors.New("the token is wrong"))
+		return outcome{}, b.refuse(r, errors.New("the token is wrong"))
 	}
 	service, endpoint := form.Get("service"), form.Get("endpoint")
 	if service == "" || endpoint == "" {
-		return "", badRequest("name a service and an endpoint")
+		return outcome{}, badRequest("name a service and an endpoint")
 	}
+	var answer any
 	switch word := form.Get("word"); word {
 	case "kill":
-		_, err = b.Node.kill(asked(r, Selection{Service: service, Endpoint: endpoint}))
+		answer, err = b.Node.kill(asked(r, Selection{Service: service, Endpoint: endpoint}))
 	case "enable":
-		_, err = b.Node.enable(asked(r, Wish{Service: service, Endpoint: endpoint}))
+		answer, err = b.Node.enable(asked(r, Wish{Service: service, Endpoint: endpoint}))
 	default:
-		_, err = b.Node.override(asked(r, Wish{Service: service, Endpoint: endpoint, Word: word, For: form.Get("for"), Force: form.Get("force") != ""}))
+		answer, err = b.Node.override(asked(r, Wish{Service: service, Endpoint: endpoint, Word: word, For: form.Get("for"), Force: form.Get("force") != ""}))
 	}
 	if err != nil {
-		return "", err
+		return outcome{}, err
 	}
-	b.Node.Report() // or the page that comes next could be as of before
-	return "/status/service?name=" + url.QueryEscape(service), nil
+	done, _ := answer.(Done)  // kill has no more to say
+	report := b.Node.Report() // asked also because the page that comes next could be as of before
+	return outcome{done, report.Overrides, "/status/service?name=" + url.QueryEscape(service)}, nil
 }
 
 // refuse is about a form that its sender had no right to send.

@@ -8,9 +8,12 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"kubeproxy/cmd/internal/history"
 	"kubeproxy/cmd/internal/statuspage"
+	"kubeproxy/cmd/internal/statuspage/files"
+	"kubeproxy/proxy/balance"
 	"kubeproxy/proxy/traffic"
 )
 
@@ -89,5 +92,57 @@ func TestOnlyAFormOfThePageWithTheTokenActs(t *testing.T) {
 	answer := httptest.NewRecorder()
 	if b.ServeHTTP(answer, r); answer.Code != http.StatusServiceUnavailable || strings.Contains(answer.Body.String(), "/etc/token") {
 		t.Errorf("without a token: %d %s", answer.Code, answer.Body)
+	}
+}
+
+// TestThePageSaysWhatTheCommandWarnsOf: that a restart will forget what was done, or put back in force, and that clients are left.
+func TestThePageSaysWhatTheCommandWarnsOf(t *testing.T) {
+	const token, unsaved = "0123456789abcdef", `the disk is full: <script>alert("x")</script>`
+	for _, c := range []struct {
+		name, word string
+		node       Proxier
+		save       error
+		want       []string // none: it leads back to the page at once
+	}{
+		{"drain that is kept", "drain", &carried{}, nil, nil},
+		{"drain without -state_dir", "drain", &carried{}, ErrNotKept, []string{"a restart will forget this: there is no -state_dir"}},
+		{"drain that cannot be saved", "drain", &carried{}, errors.New(unsaved), []string{"a restart will forget this: the disk is full"}},
+		{"enable that cannot be saved", "enable", &carried{overrides: make([]balance.Override, 1)}, errors.New(unsaved),
+			[]string{"a restart will put it in force again: the disk is full"}},
+		{"enable without -state_dir", "enable", &carried{overrides: make([]balance.Override, 1)}, ErrNotKept, nil},
+		{"disable where the kernel has clients", "disable", &connecting{left: 3}, nil, []string{"clients may be left: the kernel has them"}},
+		{"disable with a client that goes on connecting", "disable", &carried{left: 2}, nil, []string{"2 clients are left: they were still connecting"}},
+		{"end clients", "kill", &carried{}, errors.New(unsaved), nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				report := func() statuspage.Report {
+					return statuspage.Report{Overrides: []string{"10.0.0.1:80 was drained.", "<script>"}}
+				}
+				b := Browser{Node: Node{Report: report, History: new(history.History), Proxier: c.node, Save: func() error { return c.save }},
+					Token: func() (string, error) { return token, nil }}
+				form := url.Values{"service": {"default/web"}, "endpoint": {"10.0.0.1:80"}, "word": {c.word}, "force": {"true"}, "token": {token}}
+				r := httptest.NewRequest(http.MethodPost, "http://127.0.0.1:10249"+ActionPath, strings.NewReader(form.Encode()))
+				r.Header.Set("Origin", "http://127.0.0.1:10249")
+				r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+				answer := httptest.NewRecorder()
+				b.ServeHTTP(answer, r)
+				if c.want == nil {
+					if answer.Code != http.StatusSeeOther {
+						t.Errorf("answered with %d: %s", answer.Code, answer.Body)
+					}
+					return
+				}
+				body := answer.Body.String()
+				for _, want := range append(c.want, "<li>10.0.0.1:80 was drained.</li>", `<a href="/status/service?name=default%2Fweb">`) {
+					if answer.Code != http.StatusOK || !strings.Contains(body, want) {
+						t.Errorf("answered with %d: %s; want %q in it", answer.Code, body, want)
+					}
+				}
+				if strings.Contains(body, "<script") || strings.Contains(body, token) || answer.Header().Get("Content-Security-Policy") != files.Policy {
+					t.Errorf("the answer lets a text from outside act: %v %s", answer.Header(), body)
+				}
+			})
+		})
 	}
 }

@@ -9,6 +9,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
+
+	"kubeproxy/registry"
 )
 
 // When a process takes over from another one, its counters go on where those of its predecessor ended. That is done here, for series and
@@ -22,8 +24,14 @@ const prefix = "kubeproxy_"
 type carried map[string]*carriedFamily
 
 type carriedFamily struct {
-	*dto.MetricFamily                        // without its series
-	series            map[string]*dto.Metric // by labels
+	*dto.MetricFamily                           // without its series
+	series            map[string]*carriedSeries // by labels
+}
+
+// A carriedSeries is what was counted before.
+type carriedSeries struct {
+	*dto.Metric
+	own float64 // what this process had counted beside it at the last look
 }
 
 // counted returns those of our families whose values only grow.
@@ -36,13 +44,14 @@ func counted(families []*dto.MetricFamily) []*dto.MetricFamily {
 var _ prometheus.Gatherer = (*Metrics)(nil)
 
 // addTo adds what was carried to what was gathered. A series that has not begun here is told of as it was, as long as there is
-// what it is about; else it is forgotten, as it would be without a take-over.
+// what it is about; else it is forgotten, as it would be without a take-over. So is one that this process has begun anew: what it was about
+// has gone and come back.
 func (c carried) addTo(families []*dto.MetricFamily) []*dto.MetricFamily {
 	there := make(map[subject]bool)
 	unseen := maps.Clone(c)
 	for _, f := range families {
 		for _, s := range f.Metric {
-			there[subjectOf(s)] = true
+			there[subjectOf(f.GetName(), s)] = true
 		}
 		delete(unseen, f.GetName())
 	}
@@ -63,23 +72,28 @@ func (c carried) addTo(families []*dto.MetricFamily) []*dto.MetricFamily {
 }
 
 func (c *carriedFamily) addTo(f *dto.MetricFamily, there map[subject]bool) {
-	begun := make(map[string]bool)
+	begun := make(map[string]*dto.Metric)
 	for _, s := range f.Metric {
-		key := seriesKey(s)
-		if before := c.series[key]; before != nil {
-			add(s, before)
-			begun[key] = true
-		}
+		begun[seriesKey(s)] = s
 	}
 	for _, key := range slices.Sorted(maps.Keys(c.series)) {
-		switch before := c.series[key]; {
-		case begun[key]:
-		case there[subjectOf(before)]:
-			f.Metric = append(f.Metric, before)
-		default:
+		s, before := begun[key], c.series[key]
+		own := count(s)
+		switch {
+		case own < before.own || s == nil && !there[subjectOf(c.GetName(), before.Metric)]:
 			delete(c.series, key)
+		case s == nil:
+			f.Metric = append(f.Metric, before.Metric)
+		default:
+			before.own = own
+			add(s, before.Metric)
 		}
 	}
+}
+
+// count is how much a series has counted, of a histogram how often; nil has counted nothing.
+func count(s *dto.Metric) float64 {
+	return s.GetCounter().GetValue() + float64(s.GetHistogram().GetSampleCount())
 }
 
 // add adds what was counted before to a series. Histograms whose buckets are others now begin anew.
@@ -109,16 +123,26 @@ func bounds(h *dto.Histogram) (all []float64) {
 	return all
 }
 
-// A subject is what a series is about: a port of a service, an endpoint of one, or a key that elects endpoints. That of series about the node is zero.
-type subject struct{ service, port, endpoint, key string }
+// A subject is what a series is about: a port of a service, an endpoint of one, or a key that elects endpoints. What both protocols of a port
+// have in common has no protocol.
+type subject struct{ service, port, protocol, endpoint, key string }
 
-func subjectOf(s *dto.Metric) (of subject) {
+// subjectOf is what a series of a family is about. Where no label says the protocol, the name of the family may.
+func subjectOf(family string, s *dto.Metric) (of subject) {
+	switch {
+	case strings.HasPrefix(family, prefix+"connections_"):
+		of.protocol = registry.TCP.String()
+	case strings.HasPrefix(family, prefix+"udp_"):
+		of.protocol = registry.UDP.String()
+	}
 	for _, l := range s.Label {
 		switch l.GetName() {
 		case "service":
 			of.service = l.GetValue()
 		case "port_name":
 			of.port = l.GetValue()
+		case "protocol":
+			of.protocol = l.GetValue()
 		case "endpoint":
 			of.endpoint = l.GetValue()
 		case "key":

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"kubeproxy/config"
@@ -105,6 +106,82 @@ func TestASeriesThatHasNotBegunAnewIsToldAsItWas(t *testing.T) {
 		if strings.Contains(series, "reason=") && strings.Contains(series, "default/") {
 			t.Errorf("%s is told again", series)
 		}
+	}
+}
+
+// TestACounterGoesWithTheProtocolOfItsPort, though the service has a port of the other protocol under the same name.
+func TestACounterGoesWithTheProtocolOfItsPort(t *testing.T) {
+	tcp := traffic.Totals{Service: key("dns", "p"), Protocol: registry.TCP, Begun: 9, Sent: 2}
+	udp := traffic.Totals{Service: key("dns", "p"), Protocol: registry.UDP, Begun: 5}
+	tcp.Ended[traffic.NoEndpoints], udp.Dropped[traffic.DropNoEndpoints] = 4, 6
+	old := &site{totals: []traffic.Totals{tcp, udp}}
+	next := &site{totals: []traffic.Totals{{Service: key("dns", "p"), Protocol: registry.TCP, Begun: 1}, udp}}
+	m := next.succeed(t, old.watch())
+	const begun = `kubeproxy_connections_total{port_name="p",service="default/dns"}`
+	const sessions = `kubeproxy_udp_sessions_total{port_name="p",service="default/dns"}`
+	if page := samples(t, scrape(t, m)); page[begun] != 10 || page[sessions] != 10 {
+		t.Fatalf("%v connections and %v sessions have begun; want 10 of each", page[begun], page[sessions])
+	}
+	next.totals = next.totals[1:] // the last connection of the TCP port, which the record does not have any more, ends
+	page := samples(t, scrape(t, m))
+	for series := range page {
+		if strings.Contains(series, "kubeproxy_connections_") || strings.Contains(series, `protocol="tcp"`) {
+			t.Errorf("%s is told, and the port has gone", series)
+		}
+	}
+	if page[sessions] != 10 || page[`kubeproxy_udp_dropped_datagrams_total{port_name="p",reason="no_endpoints",service="default/dns"}`] != 12 {
+		t.Errorf("what UDP has counted is %v", page)
+	}
+}
+
+// TestACounterThatBeginsAnewForgetsWhatWasBefore: a service that went and came back between two looks is another one. A reader takes a counter that
+// falls for one that began at zero, so it must not keep what was before.
+func TestACounterThatBeginsAnewForgetsWhatWasBefore(t *testing.T) {
+	count := func(begun, refused uint64) []traffic.Totals {
+		now := traffic.Totals{Service: key("web", "p"), Protocol: registry.TCP, Begun: begun}
+		now.Ended[traffic.NoEndpoints] = refused
+		return []traffic.Totals{now}
+	}
+	const begun = `kubeproxy_connections_total{port_name="p",service="default/web"}`
+	const refused = `kubeproxy_connections_ended_total{port_name="p",reason="no_endpoints",service="default/web"}`
+	next := &site{totals: count(5, 3)}
+	m := next.succeed(t, (&site{totals: count(100, 50)}).watch())
+	for _, step := range []struct{ begun, refused, wantBegun, wantRefused uint64 }{
+		{5, 3, 105, 53},
+		{6, 3, 106, 53},
+		{2, 0, 2, 0}, // anew, and nobody has been refused yet
+		{7, 1, 7, 1},
+	} {
+		next.totals = count(step.begun, step.refused)
+		page := samples(t, scrape(t, m))
+		if page[begun] != float64(step.wantBegun) || page[refused] != float64(step.wantRefused) {
+			t.Errorf("with %d clients, of whom %d were refused, %v and %v are told; want %d and %d",
+				step.begun, step.refused, page[begun], page[refused], step.wantBegun, step.wantRefused)
+		}
+	}
+}
+
+// TestReadersAtOnceFindNoCounterThatBeginsAnew: what one has gathered before another is not looked at after it.
+func TestReadersAtOnceFindNoCounterThatBeginsAnew(t *testing.T) {
+	const readers, looks = 8, 50
+	old := busySite()
+	before := old.watch()
+	happen(before)
+	m := old.succeed(t, before)
+	var all sync.WaitGroup
+	for range readers {
+		all.Go(func() {
+			for range looks {
+				m.Probed("healthz", "200")
+				if _, err := m.Gather(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if got := samples(t, scrape(t, m))[`kubeproxy_proxy_healthz_total{code="200"}`]; got != readers*looks+1 {
+		t.Errorf("%v answers are told; want those of this process, %d, and 1 of before", got, readers*looks)
 	}
 }
 

@@ -126,9 +126,9 @@ func (m *Metrics) ReadCounters(r io.Reader) error {
 	}
 	all := make(carried)
 	for _, f := range counted(slices.Collect(maps.Values(families))) {
-		series := make(map[string]*dto.Metric)
+		series := make(map[string]*carriedSeries)
 		for _, s := range f.Metric {
-			series[seriesKey(s)] = s
+			series[seriesKey(s)] = &carriedSeries{Metric: s}
 		}
 		all[f.GetName()] = &carriedFamily{&dto.MetricFamily{Name: f.Name, Help: f.Help, Type: f.Type}, series}
 	}
@@ -138,11 +138,12 @@ func (m *Metrics) ReadCounters(r io.Reader) error {
 	return nil
 }
 
-// Gather implements [prometheus.Gatherer]: what happened in this process, and before it.
+// Gather implements [prometheus.Gatherer]: what happened in this process, and before it. One call waits for another: what was gathered first is
+// looked at first, or a series would seem to begin anew.
 func (m *Metrics) Gather() ([]*dto.MetricFamily, error) {
-	families, err := m.registry.Gather()
 	m.carrying.Lock()
 	defer m.carrying.Unlock()
+	families, err := m.registry.Gather()
 	if len(m.carried) == 0 {
 		return families, err
 	}

@@ -5,11 +5,9 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"kubeproxy/cmd/internal/statuspage/format"
-	"kubeproxy/cmd/internal/statuspage/recent"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
 )
@@ -25,9 +23,6 @@ type clientTable struct {
 	Rows    []clientRow
 	All     int    // that were met
 	Missing string // why there may be more; "" if there are not
-
-	at   time.Time
-	took time.Duration
 }
 
 // A clientRow is one client as it is shown.
@@ -42,38 +37,12 @@ type clientRow struct {
 	idle time.Duration
 }
 
-// clientTables are those that somebody looks at. The zero value is ready.
-type clientTables struct {
-	mu sync.Mutex // held while a list is taken: viewers wait for each other, and no client waits for them
-	of map[registry.Name]*clientTable
-}
-
-func (ts *clientTables) drop() {
-	ts.mu.Lock()
-	defer ts.mu.Unlock()
-	ts.of = nil
-}
-
-// look returns the clients of a service as they are now, or were a moment ago.
-func (ts *clientTables) look(node *Node, name registry.Name) *clientTable {
-	ts.mu.Lock()
-	defer ts.mu.Unlock()
-	now := time.Now()
-	if t := ts.of[name]; t != nil && now.Sub(t.at) <= max(shownFor, maxCost*t.took) {
+// clientsOf lists the clients of a service. Viewers wait for each other meanwhile, and no client waits for them.
+func (p *Page) clientsOf(name registry.Name) *clientTable {
+	if t, ok := p.clients.Of(name, func() *clientTable { return listClients(&p.node, name) }); ok {
 		return t
 	}
-	if ts.of == nil {
-		ts.of = make(map[registry.Name]*clientTable)
-	}
-	for other, t := range ts.of {
-		if now.Sub(t.at) > recent.Forgets {
-			delete(ts.of, other)
-		}
-	}
-	t := listClients(node, name)
-	t.at, t.took = now, time.Since(now)
-	ts.of[name] = t
-	return t
+	return &clientTable{Missing: "The clients are not listed yet: to list those of other services took long."}
 }
 
 func listClients(node *Node, name registry.Name) *clientTable {
@@ -95,6 +64,7 @@ func listClients(node *Node, name registry.Name) *clientTable {
 		}
 	}
 	t.shorten()
+	t.Rows = slices.Clone(t.Rows) // without the room for more
 	return t
 }
 

@@ -4,7 +4,6 @@ import (
 	"html/template"
 	"net/url"
 	"strings"
-	"time"
 
 	"kubeproxy/cmd/internal/statuspage/format"
 	"kubeproxy/registry"
@@ -37,10 +36,3 @@ func cut(text string) string {
 	}
 	return strings.ToValidUTF8(text[:maxShown], "") + "…"
 }
-
-// How old a snapshot, or a list, may be that is shown again: shownFor at least, and so much that to take them costs at most 1/maxCost of the
-// time of one processor.
-const (
-	shownFor = 900 * time.Millisecond
-	maxCost  = 50
-)

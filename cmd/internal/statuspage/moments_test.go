@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"maps"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -11,8 +12,10 @@ import (
 	"time"
 
 	"kubeproxy/cmd/internal/statuspage/recent"
+	"kubeproxy/proxy"
 	"kubeproxy/proxy/balance/rotation"
 	"kubeproxy/proxy/traffic"
+	"kubeproxy/registry"
 )
 
 // TestNobodyLooksNothingIsKept: what viewers need goes when they do.
@@ -65,11 +68,34 @@ func TestViewersShareAListOfClients(t *testing.T) {
 			t.Errorf("100 viewers within a moment have the clients listed %d times", s.listed)
 		}
 		for range 10 {
-			time.Sleep(shownFor / 2)
+			time.Sleep(recent.ShownFor / 2)
 			get(t, p, target)
 		}
 		if s.listed > 6 {
-			t.Errorf("within %v the clients were listed %d times", 5*shownFor, s.listed)
+			t.Errorf("within %v the clients were listed %d times", 5*recent.ShownFor, s.listed)
+		}
+	})
+}
+
+// TestAListOfClientsThatHasNoTimeYetSaysSo: it does not say that there are no clients.
+func TestAListOfClientsThatHasNoTimeYetSaysSo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(2)
+		s.listing = time.Second
+		p := s.page(t)
+		for i, want := range []string{"The service has no client now.", "No client is listed. The clients are not listed yet"} {
+			if got := elementText(t, get(t, p, serviceHref(numbered(i))).Body.String(), "clients"); !strings.Contains(got, want) {
+				t.Errorf("service %d: %q; want it to say %q", i, got, want)
+			}
+		}
+		time.Sleep(time.Minute)
+		if got := elementText(t, get(t, p, serviceHref(numbered(1))).Body.String(), "clients"); !strings.Contains(got, "The service has no client now.") {
+			t.Errorf("a minute later: %q", got)
+		}
+		time.Sleep(time.Minute)
+		get(t, p, "/status/service?name=")
+		if s.listed != 2 {
+			t.Errorf("clients were listed %d times, those of no service among them", s.listed)
 		}
 	})
 }
@@ -177,6 +203,53 @@ func TestAStreamSendsWhatHasChangedAndNothingElse(t *testing.T) {
 		}
 		if figures := changed["figures"]; !strings.Contains(figures, "779 clients now") {
 			t.Errorf("the figures are %q", figures)
+		}
+	})
+}
+
+// TestAnOpenPageSaysThatItsServiceHasGone, with the title of the window, and shows nothing of it any more until it comes back.
+func TestAnOpenPageSaysThatItsServiceHasGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const goes, comes = 10*time.Second + period/3, 20*time.Second + period/3
+		s := newSite(10)
+		name, services, ports := numbered(9), s.services, s.ports
+		edit := func(services map[registry.Name]*registry.Service, ports []proxy.PortStatus) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.services, s.ports = services, ports
+		}
+		events := streamed(t, s.page(t), strings.Replace(serviceHref(name), "?", "&", 1), func() {
+			time.Sleep(goes)
+			without := maps.Clone(services)
+			delete(without, name)
+			edit(without, ports[:9])
+			time.Sleep(comes - goes)
+			edit(services, ports)
+			time.Sleep(3 * period)
+			synctest.Wait()
+		})
+		for _, c := range []struct {
+			after time.Duration
+			want  map[string]string // in parts
+		}{
+			{goes, map[string]string{"verdict": "default/service-00009 is well.", "ports-body": "1009/tcp", "rotations": "10.1.0.0:80",
+				"record": "the record in force"}},
+			{goes + 2*period, map[string]string{"verdict": "There is no service default/service-00009.", "ports-body": "asks for no port",
+				"rotations": `<div id="rotations"></div>`, "record": "No record of this service is in force."}},
+			{comes + 2*period, map[string]string{"verdict": "default/service-00009 is well.", "ports-body": "1009/tcp", "rotations": "10.1.0.0:80"}},
+		} {
+			shown := make(map[string]string)
+			for _, event := range events[:1+c.after/period] { // one event each period, the first at once
+				maps.Copy(shown, event)
+			}
+			for id, want := range c.want {
+				if !strings.Contains(strings.ToLower(shown[id]), strings.ToLower(want)) {
+					t.Errorf("after %v, %s is %q; want %q in it", c.after, id, shown[id], want)
+				}
+			}
+			if gone := strings.Contains(shown["verdict"], `data-title="No such service – node-1"`); gone != (c.after == goes+2*period) {
+				t.Errorf("after %v, the title of the window says that the service has gone: %t", c.after, gone)
+			}
 		}
 	})
 }

@@ -29,7 +29,7 @@ import (
 type site struct {
 	overrides []balance.Override
 
-	mu            sync.Mutex // held by who edits totals or endpoints while the page is asked
+	mu            sync.Mutex // held by who edits totals, endpoints, ports or services while the page is asked
 	ports         []proxy.PortStatus
 	totals        []traffic.Totals
 	services      map[registry.Name]*registry.Service
@@ -51,12 +51,18 @@ type site struct {
 	changes       history.History
 	clients       []traffic.Client
 	listed        int // how often they were
+	listing       time.Duration
 }
 
-func (s *site) Status() []proxy.PortStatus   { return s.ports }
+func (s *site) Status() []proxy.PortStatus {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ports
+}
 func (s *site) KernelStatus() *kernel.Status { return s.kernel }
 func (s *site) Clients(_ context.Context, of traffic.Selection, _ bool) iter.Seq2[[]traffic.Client, error] {
 	s.listed++
+	time.Sleep(s.listing)
 	return func(yield func([]traffic.Client, error) bool) {
 		for i := range s.clients {
 			if of.Has(&s.clients[i]) && !yield(s.clients[i:i+1], nil) {
@@ -70,8 +76,12 @@ func (s *site) EachTotals() iter.Seq[traffic.Totals] {
 	defer s.mu.Unlock()
 	return slices.Values(slices.Clone(s.totals))
 }
-func (s *site) Service(name registry.Name) *registry.Service { return s.services[name] }
-func (s *site) Limits() []traffic.Limit                      { return s.limits }
+func (s *site) Service(name registry.Name) *registry.Service {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.services[name]
+}
+func (s *site) Limits() []traffic.Limit { return s.limits }
 func (s *site) RotationStatus() iter.Seq[rotation.Status] {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -35,7 +35,7 @@ type Page struct {
 	sampler  *time.Timer
 	closed   bool
 
-	clients clientTables
+	clients recent.Lists[*clientTable]
 }
 
 // New returns a page about a node.
@@ -80,7 +80,7 @@ func (p *Page) drop() {
 func (p *Page) dropLocked() {
 	p.latest, p.traffic, p.search = nil, recent.Meter[tally]{}, search{}
 	clear(p.histories)
-	p.clients.drop()
+	p.clients.Drop()
 }
 
 // look returns a snapshot of now, or of a moment ago.
@@ -96,7 +96,7 @@ func (p *Page) lookLocked() *snapshot {
 		p.forget = time.AfterFunc(recent.Forgets, p.drop)
 	}
 	p.forget.Reset(recent.Forgets)
-	if p.latest == nil || now.Sub(p.latest.at) > max(shownFor, maxCost*p.latest.took) {
+	if p.latest == nil || now.Sub(p.latest.at) > max(recent.ShownFor, recent.MaxCost*p.latest.took) {
 		p.latest = p.takeLocked(now)
 	}
 	return p.latest

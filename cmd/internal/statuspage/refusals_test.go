@@ -81,6 +81,20 @@ func TestClientsThatALimitOrAMissingHeaderTurnsAwayAreNamed(t *testing.T) {
 	}
 }
 
+// TestThePageHasASentenceForEachReasonForWhichDatagramsAreDropped, unless it is as meant, or the condition of the service says it.
+func TestThePageHasASentenceForEachReasonForWhichDatagramsAreDropped(t *testing.T) {
+	without := []traffic.DropReason{traffic.DropNoLocalEndpoint, traffic.DropSource, traffic.DropLoop, traffic.DropNotSent, traffic.DropTooLong,
+		traffic.DropEnded, traffic.DropClient, traffic.DropShutdown,
+		traffic.DropNoEndpoints, traffic.DropZeroWeight, traffic.DropAllFailed, traffic.DropOwnListener, traffic.DropNotAllowed,
+		traffic.DropUnreachable, traffic.DropUnresolved}
+	for _, r := range traffic.DropReasons() {
+		got := slices.ContainsFunc(advice.Refusals, func(l advice.Refusal) bool { return l.Code == r.Code() })
+		if want := !slices.Contains(without, r); got != want {
+			t.Errorf("there is a sentence for %s: %t; want %t", r.Code(), got, want)
+		}
+	}
+}
+
 // TestDescriptorsThatAreUsedUpComeFirst: new TCP clients wait where one descriptor is left, for each takes two.
 func TestDescriptorsThatAreUsedUpComeFirst(t *testing.T) {
 	for used, want := range map[int]string{98: "The limit of descriptors is nearly reached", 99: "The descriptors are used up (100), so new TCP clients wait", 100: "The descriptors are used up (100)"} {

@@ -105,12 +105,11 @@ func (p *Page) service(r *http.Request) view {
 	}
 	ports, service := s.of(name), p.node.Proxier.Service(name)
 	problems := about(s.problems, name)
-	if service == nil && len(ports) == 0 && len(problems) == 0 {
-		d.Verdict = verdict{Text: "There is no service " + name.Label() + "."}
-		d.Events = ""
-		return view{template: "missing.html", status: http.StatusNotFound, data: d}
-	}
 	d.Verdict = newVerdict(problems, name.Label()+" is well.", "", p.node.Host)
+	missing := service == nil && len(ports) == 0 && len(problems) == 0
+	if missing {
+		d.Verdict = verdict{Text: "There is no service " + name.Label() + ".", Headline: "No such service – " + p.node.Host}
+	}
 	d.MorePorts = max(0, len(ports)-maxServicePorts)
 	for i := range ports[:min(len(ports), maxServicePorts)] {
 		d.Ports = append(d.Ports, newServicePort(&ports[i], name))
@@ -125,7 +124,10 @@ func (p *Page) service(r *http.Request) view {
 	}
 	d.addEndings(p, s)
 	d.ActionPath = p.node.ActionPath
-	d.Clients = p.clients.look(&p.node, name)
+	d.Clients = new(clientTable)
+	if name != (registry.Name{}) { // which would select all clients
+		d.Clients = p.clientsOf(name)
+	}
 	d.Changes, _ = p.changesOf(maxServiceChanges, func(e *history.Entry) bool { return e.Service == name.Label() }, s.at)
 	parts := []part{
 		{id: "verdict", template: "verdict", data: d.Verdict},
@@ -139,6 +141,10 @@ func (p *Page) service(r *http.Request) view {
 		{id: "endings", template: "endingrows", data: d.Endings},
 		{id: "changes", template: "changerows", data: d.Changes},
 		{id: "at", template: "at", data: d},
+	}
+	if missing { // a page that was open before goes on, and says so
+		d.Events = ""
+		return view{template: "missing.html", status: http.StatusNotFound, data: d, parts: parts}
 	}
 	return view{template: "service.html", status: http.StatusOK, data: d, parts: parts}
 }

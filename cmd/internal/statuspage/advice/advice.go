@@ -90,5 +90,6 @@ var Refusals = []Refusal{
 	{Code: "dial_limit", Text: "as many dials as allowed were under way to each endpoint (-max_dials_per_endpoint); look at why endpoints accept slowly, or add some"},
 	{Code: "overload", Text: "more new clients came than may begin sessions (-max_new_udp_sessions); use more nodes, or raise the limit"},
 	{Code: "client_limit", Text: "a client has as many as allowed (kube-proxy/max-connections-per-client, or else -max_connections_per_client); look at that client, or raise the limit", OthersServed: true},
+	{Code: "waiting", Text: "more came than are kept while a client waits for an endpoint; look at why it waits: a name is resolved slowly, or kube-proxy/wait", OthersServed: true},
 	{Code: "queue_full", Text: "datagrams arrived faster than they were read; raise net.core.rmem_max", OthersServed: true},
 }

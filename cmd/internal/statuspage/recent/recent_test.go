@@ -3,6 +3,7 @@ package recent
 import (
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"kubeproxy/proxy/traffic"
@@ -92,4 +93,61 @@ func TestOnlyServicesThatSomebodyLooksAtHaveAHistory(t *testing.T) {
 	if len(hs) != 0 {
 		t.Errorf("%d histories outlast their viewers", len(hs))
 	}
+}
+
+// TestListsOfAllServicesTogetherTakeTwoPercentOfAProcessor, however many services are looked at, and what is kept of them is bounded.
+func TestListsOfAllServicesTogetherTakeTwoPercentOfAProcessor(t *testing.T) {
+	for _, took := range []time.Duration{time.Microsecond, 10 * time.Millisecond, time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			var lists Lists[int]
+			spent, began := time.Duration(0), time.Now()
+			for i := 0; time.Since(began) < 10*time.Minute; i++ {
+				lists.Of(registry.Name{Name: fmt.Sprint(i % 1000)}, func() int {
+					time.Sleep(took)
+					spent += took
+					return i
+				})
+				if len(lists.of) > maxLists {
+					t.Fatalf("%d lists are kept", len(lists.of))
+				}
+				time.Sleep(30 * time.Millisecond)
+			}
+			if most := time.Since(began)/MaxCost + listBurst/MaxCost + took; spent > most {
+				t.Errorf("lists that take %v took %v of %v; want %v at most", took, spent, time.Since(began), most)
+			}
+			if took == time.Microsecond && spent < 10*time.Minute/(50*time.Millisecond)*took {
+				t.Errorf("short lists took %v: they wait for each other", spent)
+			}
+		})
+	}
+}
+
+// TestEachOfSeveralViewersGetsNewLists, also where their looks are at the same moments of each second.
+func TestEachOfSeveralViewersGetsNewLists(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const viewers, looks, took = 8, 200, 10 * time.Millisecond
+		var lists Lists[int]
+		var taken [viewers]int
+		next := time.Now()
+		for range looks {
+			for v := range viewers {
+				name := registry.Name{Name: fmt.Sprint(v)}
+				_, ok := lists.Of(name, func() int {
+					time.Sleep(took)
+					taken[v]++
+					return v
+				})
+				if !ok && taken[v] > 0 {
+					t.Fatalf("viewer %d is not shown the list of before", v)
+				}
+				next = next.Add(time.Second / viewers)
+				time.Sleep(time.Until(next))
+			}
+		}
+		for v, n := range taken {
+			if least := int(looks*time.Second/(viewers*MaxCost*took)) / 2; n < least {
+				t.Errorf("viewer %d got %d lists; want %d at least", v, n, least)
+			}
+		}
+	})
 }
