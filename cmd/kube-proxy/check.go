@@ -36,7 +36,7 @@ type checkOptions struct {
 // flagsForCheck are the flags of the proxy that make a difference to a check. The others are taken and do nothing.
 var flagsForCheck = []string{
 	"help", "version", "config", "o", "strict", "timeout", "against", "service_port", "service_address", "bind_address", "node_name", "node_zone",
-	"allowed_ports", "allowed_listen", "allowed_endpoints", "healthz_bind_address", "metrics_bind_address",
+	"allowed_ports", "allowed_listen", "allowed_endpoints", "healthz_bind_address", "metrics_bind_address", "metrics_only_bind_address",
 	"etcd_servers", "etcd_config", "etcd_version", "etcd_cafile", "etcd_certfile", "etcd_keyfile", "etcd_insecure_skip_tls_verify",
 	"etcd_username", "etcd_password_file", "registry_dir", "holder_keys", "patroni",
 }

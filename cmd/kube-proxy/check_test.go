@@ -11,6 +11,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -113,6 +114,26 @@ func TestCheckNamesEachBadFixtureAndItsReason(t *testing.T) {
 	}
 	if len(want) > 0 || rejected < 40 {
 		t.Errorf("%d bad records; without a verdict are %v", rejected, want)
+	}
+}
+
+// TestTheHelpOfCheckNamesEachAddressThatItKeepsFromServices: without its flag, check calls a port free that a node has taken.
+func TestTheHelpOfCheckNamesEachAddressThatItKeepsFromServices(t *testing.T) {
+	var stdout, stderr bytes.Buffer
+	if exit := runCheck([]string{"-help"}, &stdout, &stderr); exit != exitDone {
+		t.Fatalf("exit status %d: %s", exit, &stderr)
+	}
+	for _, flag := range []string{"healthz_bind_address", "metrics_bind_address", "metrics_only_bind_address"} {
+		if !strings.Contains(stdout.String()+stderr.String(), "-"+flag+" ") {
+			t.Errorf("-%s is not in the help", flag)
+		}
+		o := newCheck()
+		if err := o.commandLine().Parse([]string{"-" + flag + "=127.0.0.1:12345", t.TempDir()}); err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Contains(o.guards().ReservedPorts, 12345) {
+			t.Errorf("-%s keeps no port from services", flag)
+		}
 	}
 }
 

@@ -3,7 +3,9 @@
 package main
 
 import (
+	"context"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"syscall"
@@ -43,4 +45,33 @@ func TestConnectionLogTellsOfEachClient(t *testing.T) {
 	if !slices.ContainsFunc(lines, func(line map[string]any) bool { return line["client"] == c.Conn.LocalAddr().String() }) {
 		t.Errorf("no line in the new file is of %v: %v", c.Conn.LocalAddr(), lines)
 	}
+}
+
+// TestASIGHUPBesideASIGUSR1IsNotLost: whichever of the two is still waiting when the other comes, as while the program starts, the configuration is read.
+func TestASIGHUPBesideASIGUSR1IsNotLost(t *testing.T) {
+	h := onHangup()
+	t.Cleanup(func() { signal.Reset(syscall.SIGHUP, syscall.SIGUSR1) }) // handle leaves them ignored
+	arrived := make(chan os.Signal, 1)
+	signal.Notify(arrived, syscall.SIGHUP, syscall.SIGUSR1)
+	defer signal.Stop(arrived)
+	for _, sig := range []syscall.Signal{syscall.SIGUSR1, syscall.SIGHUP} {
+		if err := syscall.Kill(os.Getpid(), sig); err != nil {
+			t.Fatal(err)
+		}
+		<-arrived // signals are handed out one after the other: the first one waits when the second one comes
+	}
+	reloaded := make(chan struct{})
+	ctx, stop := context.WithCancel(t.Context())
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		h.handle(ctx, func() {}, func() { close(reloaded) })
+	}()
+	select {
+	case <-reloaded:
+	case <-time.After(programtest.Patience):
+		t.Error("the configuration was not read")
+	}
+	stop()
+	<-over
 }

@@ -42,6 +42,7 @@ type Change struct {
 	Revision int64  `json:"revision"`
 	Before   string `json:"weights_before,omitempty"`
 	After    string `json:"weights,omitempty"`
+	Note     string `json:"note,omitempty"` // what else comes of it
 }
 
 // print prints what was done.
@@ -52,6 +53,9 @@ func (o Output) print(c Change) error {
 	text := fmt.Sprintf("%s %s at revision %d", c.Did, registry.Label(c.Key), c.Revision)
 	if c.Before != "" || c.After != "" {
 		text += fmt.Sprintf(": weights %s → %s", cmp.Or(c.Before, "none"), cmp.Or(c.After, "none"))
+	}
+	if c.Note != "" {
+		text += ": " + c.Note
 	}
 	_, err := fmt.Fprintln(inert.Writer(o.To), text)
 	return err

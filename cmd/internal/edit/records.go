@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"kubeproxy/cmd/internal/register"
@@ -185,12 +186,16 @@ func Remove(ctx context.Context, set *Set, out Output) error {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	for part := range slices.Chunk(set.keys, maxDeletes) {
-		revision, err := remove(ctx, set.client, part)
+		revision, sudden, err := remove(ctx, set.client, part)
 		if err != nil {
 			return err
 		}
 		for _, kv := range part {
-			if err := out.print(Change{Did: deleted, Key: string(kv.Key), Revision: revision}); err != nil {
+			change := Change{Did: deleted, Key: string(kv.Key), Revision: revision}
+			if sudden && kv.Lease != 0 {
+				change.Note = "etcd is full, so it was not taken off its lease first: if it was the last of the service, proxies keep its instance for five minutes"
+			}
+			if err := out.print(change); err != nil {
 				return err
 			}
 		}
@@ -201,11 +206,12 @@ func Remove(ctx context.Context, set *Set, out Output) error {
 // lastCall is how long the deletion of records may take that are off their leases, also after the end of a command's time.
 const lastCall = 5 * time.Second
 
-// remove deletes records, and returns the revision of that.
+// remove deletes records, and returns the revision of that, and whether it was sudden: records of leases were on them until then.
 //
 // Records that belong to leases are taken off them first, in a transaction of their own. To proxies the deletion would look like the end
 // of a lease otherwise, after which they keep the last instances of a service. Between the two, no lease ends the record of an instance that is dead.
-func remove(ctx context.Context, client *clientv3.Client, part []*mvccpb.KeyValue) (revision int64, err error) {
+// A full etcd refuses to take them off, and accepts a sudden deletion.
+func remove(ctx context.Context, client *clientv3.Client, part []*mvccpb.KeyValue) (revision int64, sudden bool, err error) {
 	var unchanged []clientv3.Cmp
 	var takeOff, deletes []clientv3.Op
 	for _, kv := range part {
@@ -216,14 +222,18 @@ func remove(ctx context.Context, client *clientv3.Client, part []*mvccpb.KeyValu
 		}
 	}
 	if len(takeOff) == 0 {
-		return commit(ctx, client, unchanged, deletes)
+		revision, err = commit(ctx, client, unchanged, deletes)
+		return revision, false, err
 	}
 	revision, err = commit(ctx, client, unchanged, takeOff)
-	switch _, unknown := errors.AsType[CallError](err); {
-	case unknown:
-		return 0, withoutLeases(err)
+	switch call, isCall := errors.AsType[CallError](err); {
+	case isCall && errors.Is(rpctypes.Error(call.Err), rpctypes.ErrNoSpace):
+		revision, err = commit(ctx, client, unchanged, deletes)
+		return revision, true, err
+	case isCall && !register.IsRefusal(call.Err):
+		return 0, false, withoutLeases(err)
 	case err != nil:
-		return 0, err
+		return 0, false, err
 	}
 	for i, kv := range part {
 		if kv.Lease != 0 {
@@ -233,9 +243,9 @@ func remove(ctx context.Context, client *clientv3.Client, part []*mvccpb.KeyValu
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastCall)
 	defer cancel()
 	if revision, err = commit(last, client, unchanged, deletes); err != nil {
-		return 0, withoutLeases(err)
+		return 0, false, withoutLeases(err)
 	}
-	return revision, nil
+	return revision, false, nil
 }
 
 // withoutLeases adds to an error what may have become of the records. It is a CallError no more, whose explanation would take the place of that.

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"kubeproxy/config/etcdsource/etcdtest"
@@ -71,6 +73,64 @@ func TestADeletionThatHasBegunIsFinishedOrSaysWhatIsLeft(t *testing.T) {
 		if left, err := plain.Get(t.Context(), registry.Prefix, clientv3.WithPrefix()); err != nil || len(left.Kvs) > 0 {
 			t.Errorf("%v are left, %v", left, err)
 		}
+	}
+}
+
+// leasedRecord reads a service that has one record, which belongs to a lease.
+func leasedRecord(t *testing.T, client *clientv3.Client) *Set {
+	t.Helper()
+	lease, err := client.Grant(t.Context(), 600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.Put(t.Context(), sliceA, slice("", `"10.0.0.1"`), clientv3.WithLease(lease.ID)); err != nil {
+		t.Fatal(err)
+	}
+	set, err := Read(t.Context(), client, registry.Name{Namespace: "default", Name: "web"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return set
+}
+
+// TestAFullEtcdDeletesRecordsOfLeases: it refuses the write that takes them off their leases, and what comes of that is said.
+func TestAFullEtcdDeletesRecordsOfLeases(t *testing.T) {
+	client := etcdtest.StartProcess(t).Client(t)
+	set := leasedRecord(t, client)
+	alarm := &etcdserverpb.AlarmRequest{Action: etcdserverpb.AlarmRequest_ACTIVATE, Alarm: etcdserverpb.AlarmType_NOSPACE}
+	if _, err := etcdserverpb.NewMaintenanceClient(client.ActiveConnection()).Alarm(t.Context(), alarm); err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	if err := Remove(t.Context(), set, Output{To: &out}); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := client.Get(t.Context(), registry.Prefix, clientv3.WithPrefix()); err != nil || len(left.Kvs) > 0 {
+		t.Errorf("%v are left, %v", left, err)
+	}
+	if want := "proxies keep its instance for five minutes"; !strings.Contains(out.String(), "deleted "+sliceA) || !strings.Contains(out.String(), want) {
+		t.Errorf("it says %q; want %q", &out, want)
+	}
+}
+
+// refusing is an etcd that refuses each transaction.
+type refusing struct{ clientv3.KV }
+
+func (r refusing) Txn(ctx context.Context) clientv3.Txn { return refusedTxn{r.KV.Txn(ctx)} }
+
+type refusedTxn struct{ clientv3.Txn }
+
+func (t refusedTxn) If(...clientv3.Cmp) clientv3.Txn        { return t }
+func (t refusedTxn) Then(...clientv3.Op) clientv3.Txn       { return t }
+func (t refusedTxn) Commit() (*clientv3.TxnResponse, error) { return nil, rpctypes.ErrPermissionDenied }
+
+// TestARefusedDeletionSaysNothingOfRecordsWithoutLeases: none was taken off its lease.
+func TestARefusedDeletionSaysNothingOfRecordsWithoutLeases(t *testing.T) {
+	client := etcdtest.StartProcess(t).Client(t)
+	set := leasedRecord(t, client)
+	client.KV = refusing{client.KV}
+	if err := Remove(t.Context(), set, Output{To: new(strings.Builder)}); err != (CallError{rpctypes.ErrPermissionDenied}) {
+		t.Errorf("%v; want the refusal as it is", err)
 	}
 }
 

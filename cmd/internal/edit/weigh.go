@@ -17,8 +17,11 @@ import (
 	"kubeproxy/registry/decode"
 )
 
-// beforeAnnotation has the weights that addresses had of their own before they were given others, for the undo. It means nothing to nodes.
-const beforeAnnotation = "drained-by-hand/weights-before"
+// Annotations for the undo, which mean nothing to nodes: the weights that addresses had of their own before they were given others, and those others.
+const (
+	beforeAnnotation = "drained-by-hand/weights-before"
+	givenAnnotation  = "drained-by-hand/weights-given"
+)
 
 // A Weighing gives endpoints of a service another weight in its records, for all nodes.
 type Weighing struct {
@@ -145,7 +148,16 @@ func (w *Weighing) edit(kv *mvccpb.KeyValue) (value []byte, change *Change, err 
 	if err != nil {
 		return nil, nil, err
 	}
-	said, before := parseEntries(text(annotations, registry.WeightAnnotation), all), parseEntries(text(annotations, beforeAnnotation), nil)
+	weights := text(annotations, registry.WeightAnnotation)
+	if isForAll(weights) {
+		idle, err := notReady(key, kv.Value)
+		if err != nil {
+			return nil, nil, err
+		}
+		all = append(all, idle...)
+	}
+	said, before := parseEntries(weights, all), parseEntries(text(annotations, beforeAnnotation), nil)
+	ours := parseEntries(text(annotations, givenAnnotation), nil)
 	change = &Change{Did: kept, Key: key, Revision: kv.ModRevision, Before: said.String()}
 	remembers := before.String() // which may change while no weight does: a drain of what has weight 0 needs its undo, too
 	for _, a := range slices.Compact(slices.Sorted(slices.Values(all))) {
@@ -164,13 +176,15 @@ func (w *Weighing) edit(kv *mvccpb.KeyValue) (value []byte, change *Change, err 
 			said.set(a, "1")
 		case w.Undo:
 		default:
-			said.set(a, strconv.Itoa(w.Weight))
-			if !ok {
+			if last, known := ours.get(a); !ok || known && last != old { // another hand has ended what is remembered
 				before.set(a, old)
 			}
+			said.set(a, strconv.Itoa(w.Weight))
+			ours.set(a, strconv.Itoa(w.Weight))
 		}
 		if w.Undo {
 			before.remove(a)
+			ours.remove(a)
 		}
 	}
 	if change.After = said.String(); change.After == change.Before && before.String() == remembers {
@@ -181,6 +195,7 @@ func (w *Weighing) edit(kv *mvccpb.KeyValue) (value []byte, change *Change, err 
 	}
 	put(annotations, registry.WeightAnnotation, change.After)
 	put(annotations, beforeAnnotation, before.String())
+	put(annotations, givenAnnotation, ours.String())
 	change.Did = wrote
 	value, err = json.Marshal(record)
 	if err != nil {
@@ -194,6 +209,46 @@ func (w *Weighing) edit(kv *mvccpb.KeyValue) (value []byte, change *Change, err 
 		}
 	}
 	return value, change, err
+}
+
+// notReady returns the addresses of a record that are not ready, which nodes leave out; of a slice, the ready ones, too. One weight for all is that of
+// each of them when it becomes ready.
+func notReady(key string, value []byte) (addresses []string, err error) {
+	record, err := object(value)
+	if err != nil {
+		return nil, err
+	}
+	for _, endpoint := range objects(record["endpoints"]) {
+		delete(endpoint, "conditions")
+	}
+	for _, s := range objects(record["subsets"]) {
+		s["addresses"] = s["notReadyAddresses"]
+	}
+	made, err := json.Marshal(record)
+	if err != nil {
+		return nil, err
+	}
+	lists, err := endpointsOf(key, made)
+	if err != nil {
+		return nil, fmt.Errorf("with the endpoints that are not ready: %w", err)
+	}
+	for _, p := range lists.Ready {
+		for a := range p.Addrs.All() {
+			addresses = append(addresses, a.String())
+		}
+	}
+	return addresses, nil
+}
+
+// objects returns the objects of a list.
+func objects(list any) (all []map[string]any) {
+	elements, _ := list.([]any)
+	for _, e := range elements {
+		if object, ok := e.(map[string]any); ok {
+			all = append(all, object)
+		}
+	}
+	return all
 }
 
 // judge looks at what nodes make of all records together: whether each endpoint has the weight that it is to have, for the last slice that names an
@@ -283,9 +338,12 @@ type entries []entry
 
 type entry struct{ of, weight string }
 
+// isForAll reports whether an annotation is one weight for all addresses.
+func isForAll(annotation string) bool { return annotation != "" && !strings.Contains(annotation, "=") }
+
 // parseEntries reads an annotation. One weight for all becomes one for each of the addresses.
 func parseEntries(annotation string, all []string) (said entries) {
-	if annotation != "" && !strings.Contains(annotation, "=") {
+	if isForAll(annotation) {
 		for _, a := range all {
 			said.set(a, annotation)
 		}

@@ -78,6 +78,35 @@ var weighCases = []struct {
 		{byHand: new("10.0.0.1:80=5"), ask: "0 10.0.0.1:80", want: map[string]string{endpointsKey: "10.0.0.1:80=0"}},
 		{ask: "undo 10.0.0.1:80", want: map[string]string{endpointsKey: "10.0.0.1:80=5"}},
 	}},
+	{"a drain that somebody ends by hand, and that begins anew without an undo", map[string]string{endpointsKey: `{"id":"web","endpoints":["10.0.0.1:80","10.0.0.2:80"],"other":1.50}`}, []weighStep{
+		{ask: "0 10.0.0.1:80", want: map[string]string{endpointsKey: "10.0.0.1:80=0"}},
+		{ask: "7 10.0.0.1:80", want: map[string]string{endpointsKey: "10.0.0.1:80=7"}},
+		{ask: "8 10.0.0.1:80", want: map[string]string{endpointsKey: "10.0.0.1:80=8"}},
+		{ask: "undo 10.0.0.1:80", want: map[string]string{endpointsKey: ""}}, // which the first of three commands has found
+		{ask: "0 10.0.0.1:80", want: map[string]string{endpointsKey: "10.0.0.1:80=0"}},
+		{byHand: new("10.0.0.1:80=5"), ask: "0 10.0.0.1:80", want: map[string]string{endpointsKey: "10.0.0.1:80=0"}},
+		{ask: "3 10.0.0.1:80", want: map[string]string{endpointsKey: "10.0.0.1:80=3"}},
+		{ask: "undo 10.0.0.1:80", want: map[string]string{endpointsKey: "10.0.0.1:80=5"}},
+		{ask: "0 10.0.0.1:80", want: map[string]string{endpointsKey: "10.0.0.1:80=0"}},
+		{byHand: new(""), ask: "0 10.0.0.1:80", want: map[string]string{endpointsKey: "10.0.0.1:80=0"}},
+		{ask: "undo 10.0.0.1:80", want: map[string]string{endpointsKey: ""}},
+	}},
+	{"a drain by an earlier release, which remembers less", map[string]string{endpointsKey: `{"id":"web","endpoints":["10.0.0.1:80","10.0.0.2:80"],
+		"annotations":{"kube-proxy/weight":"10.0.0.1:80=0","drained-by-hand/weights-before":"10.0.0.1:80=5"},"other":1.50}`}, []weighStep{
+		{ask: "3 10.0.0.1:80", want: map[string]string{endpointsKey: "10.0.0.1:80=3"}},
+		{ask: "undo 10.0.0.1:80", want: map[string]string{endpointsKey: "10.0.0.1:80=5"}},
+	}},
+	{"one weight for all of Endpoints, some of which are not ready", map[string]string{endpointsKey: `{"kind":"Endpoints","apiVersion":"v1","metadata":{"name":"web","annotations":{"kube-proxy/weight":"5"}},
+		"subsets":[{"addresses":[{"ip":"10.0.0.1"},{"ip":"10.0.0.2"}],"notReadyAddresses":[{"ip":"10.0.0.3"}],"ports":[{"port":80}]},
+		{"notReadyAddresses":[{"ip":"10.0.0.4"}],"ports":[{"name":"b","port":81}]}],"other":1.50}`}, []weighStep{
+		{ask: "0 10.0.0.1", want: map[string]string{endpointsKey: "10.0.0.1:80=0,10.0.0.2:80=5,10.0.0.3:80=5,10.0.0.4:81=5"}},
+		{ask: "undo 10.0.0.1", want: map[string]string{endpointsKey: "10.0.0.1:80=5,10.0.0.2:80=5,10.0.0.3:80=5,10.0.0.4:81=5"}},
+	}},
+	{"one weight for all of a slice, some of which are not ready", map[string]string{sliceA: strings.Replace(slice(`"kube-proxy/weight":"0"`, `"10.0.0.1"`, `"10.0.0.2"`),
+		`{"addresses":["10.0.0.2"]}`, `{"addresses":["10.0.0.2"],"conditions":{"ready":false}},{"addresses":["10.0.0.3"],"conditions":{"ready":false,"terminating":true}}`, 1)}, []weighStep{
+		{ask: "1 10.0.0.1", want: map[string]string{sliceA: "10.0.0.1:80=1,10.0.0.3:80=0,10.0.0.2:80=0"}},
+		{ask: "undo 10.0.0.1", want: map[string]string{sliceA: "10.0.0.1:80=0,10.0.0.3:80=0,10.0.0.2:80=0"}},
+	}},
 	{"a field in another letter case", map[string]string{endpointsKey: `{"id":"web","endpoints":["10.0.0.1:80","10.0.0.2:80"],"Annotations":{"kube-proxy/weight":"10.0.0.1=4"},"other":1.50}`}, []weighStep{
 		{ask: "0 10.0.0.1:80", fails: `spells the field "annotations" as "Annotations"`, want: map[string]string{endpointsKey: "10.0.0.1=4"}},
 	}},

@@ -32,12 +32,19 @@ func (t wrappedTxn) Commit() (*clientv3.TxnResponse, error) { return t.commit(t.
 // byHand makes an instance whose registrar does only what the test has it do. Its check passes.
 func (w *world) byHand() *instance {
 	w.t.Helper()
+	in := w.unchecked()
+	in.checked(result{})
+	return in
+}
+
+// unchecked makes such an instance of whose check nothing is known yet.
+func (w *world) unchecked() *instance {
+	w.t.Helper()
 	in := w.instance(w.etcd.URL(), func(c *Config) { c.Drain = time.Hour })
 	w.t.Cleanup(func() {
 		in.disconnect()
 		in.dialer.Close()
 	})
-	in.checked(result{})
 	return in
 }
 
@@ -230,5 +237,75 @@ func TestARecordThatNoRegistrarKeepsIsKeptTrueDrainedAndDeleted(t *testing.T) {
 				t.Errorf("the record is %+v after the registrar has left; want none", r)
 			}
 		})
+	}
+}
+
+// putBack writes the record of an instance as a restore from a dump does: ready, without a lease, and by a registrar that is gone.
+func (w *world) putBack(in *instance) {
+	w.t.Helper()
+	if _, err := w.c.Put(w.t.Context(), in.key, string(in.cfg.Instance.record("earlier", ready))); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func TestARecordWithoutALeaseIsKeptTrueThoughTheCheckHasNeverPassed(t *testing.T) {
+	w := newWorld(t)
+	in := w.unchecked()
+	w.putBack(in)
+	before := w.now(in.key)
+	w.reconcile(in, true)
+	if r := w.now(in.key); *r != *before {
+		t.Errorf("the record is %+v before the first check; want it as it was", r)
+	}
+	in.checked(result{err: errors.New("it does not answer")})
+	w.reconcile(in, true)
+	if r := w.now(in.key); r == nil || r.now != failing || r.lease == 0 {
+		t.Errorf("the record is %+v; want one that is not ready, with a lease", r)
+	}
+	in.leave(t.Context())
+	if r := w.now(in.key); r != nil {
+		t.Errorf("the record is %+v after the registrar has left; want none", r)
+	}
+}
+
+func TestARecordWithoutALeaseIsDeletedByARegistrarThatHasNoLeaseEither(t *testing.T) {
+	w := newWorld(t)
+	for _, c := range []struct {
+		name  string
+		lived func(*instance)
+	}{
+		{"before the first check", func(*instance) {}},
+		{"its lease is lost, and no check has passed since", func(in *instance) {
+			in.checked(result{})
+			w.reconcile(in, true)
+			if _, err := w.c.Revoke(t.Context(), in.lease); err != nil {
+				t.Fatal(err)
+			}
+			w.reconcile(in, true)
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			in := w.unchecked()
+			c.lived(in)
+			if in.lease != 0 {
+				t.Fatalf("the registrar has the lease %x", in.lease)
+			}
+			w.putBack(in)
+			in.leave(t.Context())
+			if r := w.now(in.key); r != nil {
+				t.Errorf("the record is %+v after the registrar has left; want none", r)
+			}
+		})
+	}
+}
+
+// A refused deletion is done by the end of the record's lease, and a record without one has none.
+func TestARefusedDeletionOfARecordWithoutALeaseFails(t *testing.T) {
+	w := newWorld(t)
+	in := w.unchecked()
+	w.putBack(in)
+	w.wrap(in, func(clientv3.Txn) (*clientv3.TxnResponse, error) { return nil, rpctypes.ErrPermissionDenied })
+	if err := in.withdraw(t.Context()); err == nil {
+		t.Error("no error")
 	}
 }

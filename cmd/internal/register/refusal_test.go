@@ -81,6 +81,19 @@ func TestAFullEtcdKeepsARecordThatIsTrue(t *testing.T) {
 	in.leave(t.Context())
 }
 
+// A full etcd grants no lease either. The record that says that the instance is ready, and has none, is deleted all the same.
+func TestAFullEtcdDeletesARecordWithoutALeaseOfAnInstanceThatFails(t *testing.T) {
+	w := newWorld(t)
+	in := w.unchecked()
+	w.putBack(in)
+	w.raiseAlarm()
+	in.checked(result{err: errors.New("it does not answer")})
+	w.reconcile(in, false) // which tells that etcd is full
+	if r := w.now(in.key); r != nil {
+		t.Errorf("the record is %+v; want none", r)
+	}
+}
+
 // The command has ended: its record is deleted, though etcd is full.
 func TestAFullEtcdDeletesTheRecordOfAnInstanceThatHasEnded(t *testing.T) {
 	w := newWorld(t)

@@ -165,10 +165,12 @@ func attempt(ctx context.Context) (context.Context, context.CancelFunc) {
 func (r *Registrar) reconcile(ctx context.Context) (again time.Duration) {
 	ctx, cancel := attempt(ctx)
 	defer cancel()
-	if r.answers || r.published || r.unsure {
-		if err := r.publish(ctx); err != nil {
-			return r.failed(err)
-		}
+	wanted, err := r.wantsRecord(ctx)
+	if wanted {
+		err = r.publish(ctx)
+	}
+	if err != nil {
+		return r.failed(err)
 	}
 	if r.failures > 0 {
 		glog.Infof("%s: etcd answers again", r.key)
@@ -181,6 +183,36 @@ func (r *Registrar) reconcile(ctx context.Context) (again time.Duration) {
 		return waitingPause
 	}
 	return r.cfg.TTL / 3
+}
+
+// wantsRecord reports whether there is a record to keep true. An instance whose check has only failed has none, but for one without a lease.
+func (r *Registrar) wantsRecord(ctx context.Context) (bool, error) {
+	if r.answers || r.mayHaveWritten() {
+		return true, nil
+	}
+	if !r.toldFailing { // nothing is known of the instance yet
+		return false, nil
+	}
+	kv, err := r.read(ctx)
+	return kv != nil && kv.Lease == 0, err
+}
+
+// mayHaveWritten reports whether the record has been ours, as far as is known.
+func (r *Registrar) mayHaveWritten() bool { return r.published || r.unsure }
+
+// read returns the record as it is; nil if there is none.
+func (r *Registrar) read(ctx context.Context) (*mvccpb.KeyValue, error) {
+	if err := r.connect(ctx); err != nil {
+		return nil, err
+	}
+	resp, err := r.client.Get(ctx, r.key)
+	if err != nil {
+		return nil, fmt.Errorf("read the record: %w", r.dialer.Explain(ctx, err))
+	}
+	if len(resp.Kvs) == 0 {
+		return nil, nil
+	}
+	return resp.Kvs[0], nil
 }
 
 // failed handles an attempt that failed: the next one has a new connection. It returns when that is due.
@@ -218,7 +250,7 @@ func (r *Registrar) publish(ctx context.Context) error {
 	case err == nil:
 		r.untrue = false
 		return nil
-	case r.state() == ready || !refused(err):
+	case r.state() == ready || !IsRefusal(err):
 		return err
 	case r.isAsWanted(ctx):
 		r.untrue = false
@@ -226,15 +258,15 @@ func (r *Registrar) publish(ctx context.Context) error {
 	}
 	r.untrue = true
 	if left := r.withdraw(ctx); left != nil {
-		return fmt.Errorf("%w; the record stays until its lease expires, for at most %v: %w", err, r.cfg.TTL, left)
+		return fmt.Errorf("%w; %s: %w", err, r.remainder(), left)
 	}
 	return fmt.Errorf("%w; so it has no record now", err)
 }
 
 // isAsWanted reports whether the record is known to say what it should, and to belong to the lease.
 func (r *Registrar) isAsWanted(ctx context.Context) bool {
-	resp, err := r.client.Get(ctx, r.key)
-	return err == nil && len(resp.Kvs) > 0 && r.isCurrent(resp.Kvs[0])
+	kv, err := r.read(ctx)
+	return err == nil && kv != nil && r.isCurrent(kv)
 }
 
 func (r *Registrar) isCurrent(kv *mvccpb.KeyValue) bool {
@@ -296,14 +328,14 @@ func (r *Registrar) write(ctx context.Context, txn clientv3.Txn) (*clientv3.TxnR
 	case err == nil:
 		r.unsure = false
 		return resp, nil
-	case refused(err):
+	case IsRefusal(err):
 		r.unsure = before // this write did nothing; one before it may have
 	}
 	return nil, fmt.Errorf("write the record: %w", r.dialer.Explain(ctx, err))
 }
 
-// refused reports whether an error is the answer of an etcd that did nothing. A timeout is none, also if etcd reports it.
-func refused(err error) bool {
+// IsRefusal reports whether an error is the answer of an etcd that did nothing. A timeout is none, also if etcd reports it.
+func IsRefusal(err error) bool {
 	etcds, ok := errors.AsType[rpctypes.EtcdError](rpctypes.Error(err))
 	if !ok {
 		return false
@@ -394,41 +426,19 @@ func (r *Registrar) grantLease(ctx context.Context) error {
 	return nil
 }
 
-// withdraw deletes the record, if it is ours, and the lease. The record says first that it is not to be used: a proxy takes the sudden
-// end of a record with a ready instance for the end of a lease, and would go on trying the last one of a service. A full etcd refuses that write, and
-// accepts the deletion.
+// withdraw deletes the record, if it is ours, and the lease.
 func (r *Registrar) withdraw(ctx context.Context) error {
-	if r.lease == 0 {
-		return nil
-	}
-	if err := r.connect(ctx); err != nil {
+	kv, err := r.read(ctx)
+	if err != nil {
 		return err
 	}
-	resp, err := r.client.Get(ctx, r.key)
-	if err != nil {
-		return fmt.Errorf("read the record: %w", r.dialer.Explain(ctx, err))
+	if kv != nil && r.isOurs(kv) {
+		if err := r.remove(ctx, kv); err != nil {
+			return fmt.Errorf("delete the record: %w", r.dialer.Explain(ctx, err))
+		}
 	}
-	for _, kv := range resp.Kvs {
-		if !r.isOurs(kv) {
-			continue
-		}
-		for _, last := range []clientv3.Op{
-			clientv3.OpPut(r.key, string(r.cfg.Instance.record(r.owner, failing)), clientv3.WithIgnoreLease()),
-			clientv3.OpDelete(r.key),
-		} {
-			unchanged := clientv3.Compare(clientv3.ModRevision(r.key), "=", kv.ModRevision)
-			resp, err := r.client.Txn(ctx).If(unchanged).Then(last).Commit()
-			if refused(err) && (last.IsPut() || kv.Lease == int64(r.lease)) {
-				continue // to the deletion, or to the end of the lease, which deletes the record, too
-			}
-			if err != nil {
-				return fmt.Errorf("delete the record: %w", r.dialer.Explain(ctx, err))
-			}
-			if !resp.Succeeded {
-				break // another registrar wrote the record just now: it is not ours to delete
-			}
-			kv.ModRevision = resp.Header.Revision
-		}
+	if r.lease == 0 {
+		return nil
 	}
 	if _, err := r.client.Revoke(ctx, r.lease); err != nil && !errors.Is(rpctypes.Error(err), rpctypes.ErrLeaseNotFound) {
 		return fmt.Errorf("revoke the lease: %w", r.dialer.Explain(ctx, err))
@@ -437,9 +447,35 @@ func (r *Registrar) withdraw(ctx context.Context) error {
 	return nil
 }
 
-// leave deletes the record at the end. It tries for a while: then the lease does it.
+// remove deletes a record of ours, unless another registrar writes it just now. The record says first that it is not to be used: a proxy takes the
+// sudden end of a record with a ready instance for the end of a lease, and would go on trying the last one of a service. A full etcd refuses that
+// write, and accepts the deletion.
+func (r *Registrar) remove(ctx context.Context, kv *mvccpb.KeyValue) error {
+	revision := kv.ModRevision
+	for _, last := range []clientv3.Op{
+		clientv3.OpPut(r.key, string(r.cfg.Instance.record(r.owner, failing)), clientv3.WithIgnoreLease()),
+		clientv3.OpDelete(r.key),
+	} {
+		resp, err := r.client.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(r.key), "=", revision)).Then(last).Commit()
+		switch {
+		case IsRefusal(err) && (last.IsPut() || r.lease != 0 && kv.Lease == int64(r.lease)):
+			continue // to the deletion, or to the end of the lease, which deletes the record, too
+		case err != nil:
+			return err
+		case !resp.Succeeded:
+			return nil
+		}
+		revision = resp.Header.Revision
+	}
+	return nil
+}
+
+// leave deletes the record at the end. It tries for a while: then the lease does it. A registrar that has written nothing tries once.
 func (r *Registrar) leave(ctx context.Context) {
-	until := time.Now().Add(2 * requestTimeout)
+	until := time.Now()
+	if r.mayHaveWritten() || r.lease != 0 {
+		until = until.Add(2 * requestTimeout)
+	}
 	for {
 		once, cancel := attempt(ctx)
 		err := r.withdraw(once)
@@ -450,9 +486,17 @@ func (r *Registrar) leave(ctx context.Context) {
 		}
 		r.disconnect()
 		if time.Now().After(until) {
-			glog.Warningf("%s: %v; the record stays until its lease expires, for at most %v", r.key, err, r.cfg.TTL)
+			glog.Warningf("%s: %v; %s", r.key, err, r.remainder())
 			return
 		}
 		time.Sleep(firstPause)
 	}
+}
+
+// remainder says what becomes of a record that cannot be deleted.
+func (r *Registrar) remainder() string {
+	if r.lease == 0 {
+		return "if etcd holds a record without a lease, it stays"
+	}
+	return fmt.Sprintf("the record stays until its lease expires, for at most %v", r.cfg.TTL)
 }

@@ -85,6 +85,27 @@ func pathOf(word string) string {
 // hostileNode serves the answers, or errors, at a socket.
 func hostileNode(t *testing.T, fails bool) (path string) {
 	t.Helper()
+	var spelled strings.Builder // as little escaped as JSON allows
+	for _, r := range hostile {
+		if r < ' ' {
+			fmt.Fprintf(&spelled, `\u%04x`, r)
+		} else {
+			spelled.WriteRune(r)
+		}
+	}
+	return serveNode(t, func(w http.ResponseWriter, r *http.Request) {
+		answer := hostileAnswers[r.URL.Path]
+		if fails {
+			w.WriteHeader(http.StatusConflict)
+			answer = `{"error":X}`
+		}
+		fmt.Fprintln(w, strings.ReplaceAll(answer, "X", `"`+spelled.String()+`"`))
+	})
+}
+
+// serveNode answers at a socket in the place of a node.
+func serveNode(t *testing.T, answer http.HandlerFunc) (path string) {
+	t.Helper()
 	dir, err := os.MkdirTemp("", "v") // t.TempDir's are too long for a socket
 	if err != nil {
 		t.Fatal(err)
@@ -95,26 +116,25 @@ func hostileNode(t *testing.T, fails bool) (path string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var spelled strings.Builder // as little escaped as JSON allows
-	for _, r := range hostile {
-		if r < ' ' {
-			fmt.Fprintf(&spelled, `\u%04x`, r)
-		} else {
-			spelled.WriteRune(r)
-		}
-	}
-	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		answer := hostileAnswers[r.URL.Path]
-		if fails {
-			w.WriteHeader(http.StatusConflict)
-			answer = `{"error":X}`
-		}
-		fmt.Fprintln(w, strings.ReplaceAll(answer, "X", `"`+spelled.String()+`"`))
-	})}
+	server := &http.Server{Handler: answer}
 	done := make(chan struct{})
 	go func() { defer close(done); server.Serve(l) }()
 	t.Cleanup(func() { server.Close(); <-done })
 	return path
+}
+
+// TestALongListOfSessionsShowsNamesAsTheyAre, wherever the blocks end in which it is written.
+func TestALongListOfSessionsShowsNamesAsTheyAre(t *testing.T) {
+	const name, rows = "dienst-für-ä", 3 * rowsAtOnce
+	path := serveNode(t, func(w http.ResponseWriter, _ *http.Request) {
+		for i := range rows { // of different lengths, so that blocks end anywhere
+			fmt.Fprintf(w, `{"service":%q,"endpoint":"10.0.0.1:80","client_state":"%0*d"}`+"\n", name, 1+i%7, 0)
+		}
+	})
+	var stdout, stderr strings.Builder
+	if status := newSessions().Ask(path, &stdout, &stderr); status != Done || strings.Count(stdout.String(), name) != rows {
+		t.Errorf("exit status %d: %d of %d names are whole: %s", status, strings.Count(stdout.String(), name), rows, &stderr)
+	}
 }
 
 // TestAnAnswerThatCannotBeWrittenIsAFailure, of each verb, as text and as JSON.

@@ -50,7 +50,9 @@ func newSessions() *Verb {
 		if v.Output == asJSON {
 			return Done, copyLines(stdout, answer)
 		}
-		return Done, printSessions(inert.Writer(stdout), answer)
+		out := bufio.NewWriter(stdout) // below inert.Writer, which needs whole characters
+		err = printSessions(inert.Writer(out), answer)
+		return Done, cmp.Or(err, out.Flush())
 	}
 	return v
 }
@@ -80,8 +82,7 @@ func copyLines(w io.Writer, lines io.Reader) error {
 const rowsAtOnce = 1000
 
 func printSessions(w io.Writer, lines io.Reader) error {
-	out := bufio.NewWriter(w)
-	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "CLIENT\tSERVICE\tPORT\tENDPOINT\tFROM\tAGE\tIDLE\tSENT\tRECEIVED\tSTATE")
 	n := 0
 	for decoder := json.NewDecoder(lines); ; n++ {
@@ -97,11 +98,10 @@ func printSessions(w io.Writer, lines io.Reader) error {
 			table.Flush()
 		}
 	}
-	table.Flush()
 	if n == 0 {
-		fmt.Fprintln(out, "no client")
+		fmt.Fprintln(table, "no client")
 	}
-	return out.Flush()
+	return table.Flush()
 }
 
 // seconds shows a time.
