@@ -33,7 +33,8 @@ func (p *Proxier) Listeners() ([]takeover.Item, error) {
 	}
 	items := []takeover.Item{handover.Encode(&handover.Greeting{Version: handover.Version, Live: p.engine.IsLive()})}
 	for _, l := range inOrder(slices.Collect(maps.Values(p.listeners))) {
-		message := handover.Listener{ID: l.id, Bind: p.cfg.At(l.id).Addr(), Open: l.socket != nil, Held: l.socket == nil && p.gate.IsHeld(l.id)}
+		message := handover.Listener{ID: l.id, Bind: p.cfg.At(l.id).Addr(), Open: l.socket != nil, Kept: p.isKeptLocked(l)}
+		message.Held = !message.Open && p.gate.IsHeld(l.id)
 		for c := range l.claims.all() {
 			message.Claims = append(message.Claims, c.Key)
 		}
@@ -48,7 +49,8 @@ func (p *Proxier) Listeners() ([]takeover.Item, error) {
 		items = append(items, handover.Encode(&message, descriptors...))
 	}
 	for id, fd := range p.inheritedLocked() { // or the successor would take what a keeper has for another program's
-		items = append(items, handover.Encode(&handover.Listener{ID: id, Bind: p.cfg.At(id).Addr(), Open: true, Claims: []registry.PortKey{nobody}}, fd))
+		message := handover.Listener{ID: id, Bind: p.cfg.At(id).Addr(), Open: true, Kept: true, Claims: []registry.PortKey{nobody}}
+		items = append(items, handover.Encode(&message, fd))
 	}
 	p.stage, p.lent = offers, 0
 	return items, nil
@@ -172,6 +174,9 @@ func (p *Proxier) AdoptListeners(items []takeover.Item) (live bool, err error) {
 				sockets[r.ID] = item.Descriptors[0]
 			} else if r.Held {
 				p.gate.Hold(r.ID)
+			}
+			if r.Kept {
+				p.kept = append(p.kept, r.ID)
 			}
 		default:
 			return false, fmt.Errorf("%T among the listeners", message)

@@ -270,11 +270,11 @@ func TestPortsAreAllowedByNamespace(t *testing.T) {
 		{&Config{}, "default", 1, true},
 		{&Config{EtcdPorts: []uint16{2379}}, "default", 2379, false},
 	} {
-		if err := c.cfg.refusal(in(c.namespace), enginetest.TCPPort(c.port)); (err == nil) != c.want {
+		if err := c.cfg.Refusal(in(c.namespace), enginetest.TCPPort(c.port)); (err == nil) != c.want {
 			t.Errorf("%v %v: port %d for namespace %s: %v", c.cfg.AllowedPorts, c.cfg.NamespacePorts, c.port, c.namespace, err)
 		}
 	}
-	if err := (&Config{EtcdPorts: []uint16{2379}}).refusal(in("default"), enginetest.UDPPort(2379)); err != nil {
+	if err := (&Config{EtcdPorts: []uint16{2379}}).Refusal(in("default"), enginetest.UDPPort(2379)); err != nil {
 		t.Errorf("etcd has no UDP port, and yet: %v", err)
 	}
 }

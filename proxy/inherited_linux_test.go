@@ -2,8 +2,11 @@ package proxy
 
 import (
 	"context"
+	"fmt"
+	"maps"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -298,6 +301,66 @@ func TestAKeptSocketWaitsThroughATakeOver(t *testing.T) {
 		}
 		wantListening(t, "once its source has been read", kept, true)
 	})
+}
+
+// newTelling returns a proxier on real sockets, and its keeper with room for so many. It does not run: it tells the keeper when the test says.
+func newTelling(t *testing.T, room int) (*Proxier, *fakeKeeper) {
+	t.Helper()
+	k := &fakeKeeper{room: room, kept: make(map[registry.ListenerID]bool)}
+	p := NewProxier(Config{Keeper: k}, balance.NewLoadBalancerRR(false))
+	t.Cleanup(func() {
+		ended, end := context.WithCancel(context.Background())
+		end()
+		if err := p.Run(ended); err != nil {
+			t.Error(err)
+		}
+	})
+	return p, k
+}
+
+// TestASuccessorKnowsWhichSocketsAreKept: the service manager does not say that it keeps no more. So one that the successor counts in, and that is not
+// kept, keeps others from being kept.
+func TestASuccessorKnowsWhichSocketsAreKept(t *testing.T) {
+	const ports, room = 12, 3
+	first, k := newTelling(t, room)
+	var services []*registry.Service
+	for i := range ports {
+		services = append(services, service(fmt.Sprint("s", i), 1, enginetest.TCPPort(proxytest.FreePort(t))))
+	}
+	waits := enginetest.TCPPort(proxytest.FreePort(t)) // for a source that has not been read
+	inherit(t, first, waits)
+	k.Has([]registry.ListenerID{waits})
+	first.OnUpdate(partialOf(services...))
+	if err := first.tellKeeper(); err != nil {
+		t.Fatal(err)
+	}
+	goes := services[slices.IndexFunc(services, func(s *registry.Service) bool { return k.kept[s.Ports[0].ID()] })]
+	gone := goes.Ports[0].ID()
+
+	next, nextKeeper := newTelling(t, room)
+	succeed(t, first, next, partialOf(services...))
+	if err := next.tellKeeper(); err != nil {
+		t.Fatal(err)
+	}
+	if !maps.Equal(nextKeeper.kept, k.kept) {
+		t.Errorf("the successor takes %v for kept; kept are %v", nextKeeper.kept, k.kept)
+	}
+
+	third, thirdKeeper := newTelling(t, room)
+	stays := slices.DeleteFunc(services, func(s *registry.Service) bool { return s == goes })
+	stays = append(stays, service("another", 1, enginetest.TCPPort(proxytest.FreePort(t))))
+	succeed(t, next, third, partialOf(stays...))
+	if err := third.tellKeeper(); err != nil {
+		t.Fatal(err)
+	}
+	if len(thirdKeeper.kept) != room {
+		t.Errorf("once %v has gone, %v are kept; want %d", gone, thirdKeeper.kept, room)
+	}
+	for id := range k.kept {
+		if want := id != gone; thirdKeeper.kept[id] != want {
+			t.Errorf("once %v has gone, %v is kept: %t; want %t", gone, id, !want, want)
+		}
+	}
 }
 
 // TestAPortOpensAtOnceThoughAKeptSocketHasItAtAnotherAddress: its service moved, or went, while there was no process. Our own socket is not

@@ -36,6 +36,13 @@ func (p *Proxier) addUntoldLocked(id registry.ListenerID, closed bool) {
 	delete(p.unkept, id)
 }
 
+// isKeptLocked reports whether the keeper has the socket of l.
+func (p *Proxier) isKeptLocked(l *listener) bool {
+	_, untold := p.untold[l.id]
+	_, unkept := p.unkept[l.id]
+	return l.socket != nil && p.keepsLocked(l.id) && !untold && !unkept
+}
+
 func (p *Proxier) keepsLocked(id registry.ListenerID) bool {
 	return p.cfg.Keeper != nil && id.Protocol == registry.TCP && p.stage == serves
 }
@@ -93,10 +100,10 @@ func (p *Proxier) tellKeeper() error {
 	for {
 		id, closed, fd, ok := p.nextUntold()
 		switch {
-		case !ok && p.tellsKeeper():
-			return p.cfg.Keeper.Flush()
 		case !ok:
 			return nil
+		case id.Number == 0:
+			return p.cfg.Keeper.Flush()
 		}
 		kept := true
 		var err error
@@ -118,13 +125,6 @@ func (p *Proxier) tellKeeper() error {
 			return err
 		}
 	}
-}
-
-// tellsKeeper reports whether this process tells the keeper: while a successor takes over, that may be telling it already.
-func (p *Proxier) tellsKeeper() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.stage == serves
 }
 
 // retryUnkept has the keeper told of one more port: it may have room for one.
@@ -150,13 +150,16 @@ func (p *Proxier) noteUnkept(id registry.ListenerID, closed bool, err error) {
 	}
 }
 
-// nextUntold returns a port that the keeper has to be told of. fd is a copy of its socket for the caller to close, negative if it is not open.
+// nextUntold returns a port that the keeper has to be told of, zero if there is none. fd is a copy of its socket for the caller to close, negative if
+// it is not open. ok is false while this process tells the keeper nothing: a successor that takes over may be telling it already.
 func (p *Proxier) nextUntold() (id registry.ListenerID, closed bool, fd int, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.stage != serves {
 		return id, false, -1, false
 	}
+	p.cfg.Keeper.Has(p.kept)
+	p.kept = nil
 	for id, closed = range p.untold {
 		delete(p.untold, id)
 		fd = -1
@@ -173,5 +176,5 @@ func (p *Proxier) nextUntold() (id registry.ListenerID, closed bool, fd int, ok 
 		}
 		return id, closed, fd, true
 	}
-	return id, false, -1, false
+	return id, false, -1, true
 }

@@ -52,6 +52,12 @@ func (k *fakeKeeper) Forget(id registry.ListenerID) error {
 	return nil
 }
 
+func (k *fakeKeeper) Has(kept []registry.ListenerID) {
+	for _, id := range kept {
+		k.kept[id] = true
+	}
+}
+
 func (k *fakeKeeper) Flush() error {
 	if k.flushes.Add(-1) >= 0 {
 		return errUnheard

@@ -31,11 +31,6 @@ func (o OwnListeners) Contains(protocol registry.Protocol, addr netip.AddrPort) 
 	return o.own.Contains(protocol, addr)
 }
 
-// Refusal reports why a proxier of this configuration does not let a service have a listener; nil: it does.
-func (c Config) Refusal(service registry.Name, id registry.ListenerID) error {
-	return c.refusal(service, id)
-}
-
 // HasAddress reports whether a proxier on this machine could listen at an address.
 func HasAddress(addr netip.Addr) bool {
 	l, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(addr, 0)))

@@ -605,7 +605,7 @@ func TestWhichAddressesServicesMayHave(t *testing.T) {
 			cfg.AllowedListen = []netip.Prefix{netip.MustParsePrefix(c.allowed)}
 		}
 		id := registry.ListenerID{Addr: netip.MustParseAddr(c.at), Number: 80}
-		if err := cfg.refusal(registry.Name{Name: "web"}, id); err != c.want {
+		if err := cfg.Refusal(registry.Name{Name: "web"}, id); err != c.want {
 			t.Errorf("-bind_address=%s -allowed_listen=%s: at %s %v; want %v", c.bind, c.allowed, c.at, err, c.want)
 		}
 	}

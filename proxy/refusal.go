@@ -11,19 +11,16 @@ import (
 	"kubeproxy/registry"
 )
 
-var errPortNotAllowed = errors.New("no service may have it (-allowed_ports)")
-
-var errPortNotAllowedIn = errors.New("no service of this namespace may have it (-allowed_ports)")
-
-var errPortReserved = errors.New("this proxy has it for its operators")
-
-var errPortOfEtcd = errors.New("the etcd on this machine has it (-etcd_servers)")
-
-var errAddressOfNode = errors.New("it is an address of the node: write node in its place (kube-proxy/listen)")
-
-var errAddressNotAllowed = errors.New("no service may have the address (-allowed_listen)")
-
-var errAddressBeside = errors.New("no service may have the address beside that of -bind_address, unless -allowed_listen or -service_cidr holds it")
+// Why a service does not get a port.
+var (
+	errPortNotAllowed    = errors.New("no service may have it (-allowed_ports)")
+	errPortNotAllowedIn  = errors.New("no service of this namespace may have it (-allowed_ports)")
+	errPortReserved      = errors.New("this proxy has it for its operators")
+	errPortOfEtcd        = errors.New("the etcd on this machine has it (-etcd_servers)")
+	errAddressOfNode     = errors.New("it is an address of the node: write node in its place (kube-proxy/listen)")
+	errAddressNotAllowed = errors.New("no service may have the address (-allowed_listen)")
+	errAddressBeside     = errors.New("no service may have the address beside that of -bind_address, unless -allowed_listen or -service_cidr holds it")
+)
 
 // localhost is the node's: services and programs of the node are told apart by its ports.
 var localhost = netip.MustParseAddr("127.0.0.1")
@@ -45,8 +42,8 @@ func (c *Config) addressRefusal(at netip.Addr) error {
 	return nil
 }
 
-// refusal reports why a service may not have a listener; nil: it may.
-func (c *Config) refusal(service registry.Name, id registry.ListenerID) error {
+// Refusal reports why a proxier of this configuration does not let a service have a listener; nil: it does.
+func (c *Config) Refusal(service registry.Name, id registry.ListenerID) error {
 	if err := c.addressRefusal(id.Addr); err != nil {
 		return err
 	}
@@ -76,11 +73,11 @@ func (c *Config) refusal(service registry.Name, id registry.ListenerID) error {
 
 // mayBeClaimed reports whether there is a service that may have a listener.
 func (c *Config) mayBeClaimed(id registry.ListenerID) bool {
-	if c.refusal(registry.Name{}, id) == nil {
+	if c.Refusal(registry.Name{}, id) == nil {
 		return true
 	}
 	for namespace := range c.NamespacePorts {
-		if c.refusal(registry.Name{Namespace: namespace}, id) == nil {
+		if c.Refusal(registry.Name{Namespace: namespace}, id) == nil {
 			return true
 		}
 	}
@@ -98,7 +95,7 @@ func (c *Config) wanted(service *registry.Service) (wanted, refused []*engine.Cl
 	for i, port := range service.Ports {
 		terms := sharedTerms(service.TermsOf(&port), &shared)
 		id, key := port.ID(), registry.PortKey{Name: service.Name, Port: port.Name}
-		if c.refusal(service.Name, id) != nil {
+		if c.Refusal(service.Name, id) != nil {
 			refused = append(refused, &engine.Claim{ID: id, Key: key})
 			continue
 		}
@@ -109,10 +106,8 @@ func (c *Config) wanted(service *registry.Service) (wanted, refused []*engine.Cl
 
 // sharedTerms returns one of the shared terms that are the same, or adds these.
 func sharedTerms(own *registry.Terms, shared *[]*registry.Terms) *registry.Terms {
-	for _, t := range *shared {
-		if t.Equal(own) {
-			return t
-		}
+	if i := slices.IndexFunc(*shared, own.Equal); i >= 0 {
+		return (*shared)[i]
 	}
 	*shared = append(*shared, own)
 	return own
@@ -123,7 +118,7 @@ func (p *Proxier) refuseLocked(c *engine.Claim) {
 	id := c.ID
 	r := p.refused[id]
 	if r == nil {
-		r = &refusedPort{err: p.cfg.refusal(c.Key.Name, id)}
+		r = &refusedPort{err: p.cfg.Refusal(c.Key.Name, id)}
 		p.refused[id] = r
 	}
 	r.claims.add(c)

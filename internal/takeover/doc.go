@@ -31,6 +31,9 @@
 // successor that finds the conversation broken later, without a refusal, asks at the same path whether the predecessor still lives. If it does, or
 // has refused, Take returns an error, and the successor has to end. If not, the successor serves with all that it was given completely.
 //
+// Of several processes that find nobody at the path, one begins, and the others take over from it: see [Take]. The right to begin is a lock on a file
+// beside the socket, which a process has until it listens. A release before this one does not ask for it.
+//
 // # Lending
 //
 // Most of the work of taking a connection or a session over is the kernel's, for its sockets. It is done while it still goes on in the

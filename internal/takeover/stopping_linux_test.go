@@ -121,9 +121,11 @@ func TestAPredecessorThatWasToldToStopEarlierLeavesItsSuccessorAlone(t *testing.
 		p := refusing{newRunning(nil, nil), stop}
 		path, handedOver := serveUntil(ctx, t, stopWithin, p)
 		s := new(fresh)
-		if _, err := Take(t.Context(), path, s, s.open); !errors.Is(err, ErrNobody) || len(s.calls) > 0 {
-			t.Errorf("%v after %q; want that nobody is there", err, s.calls)
+		taken, err := Take(t.Context(), path, s, s.open)
+		if !errors.Is(err, ErrNobody) || len(s.calls) > 0 {
+			t.Fatalf("%v after %q; want that nobody is there", err, s.calls)
 		}
+		taken.Close()
 		if <-handedOver {
 			t.Error("it says that it has handed over")
 		}

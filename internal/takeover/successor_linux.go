@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"iter"
-	"net"
 	"strings"
 	"syscall"
 	"time"
@@ -21,9 +19,6 @@ import (
 // answerWithin is how long a successor waits for each step of its predecessor, and for its turn: the predecessor may be busy with another
 // successor first.
 const answerWithin = openWithin + lastWithin
-
-// turnPause is how long a successor waits before it asks again at the path, where another process serves by now.
-const turnPause = 50 * time.Millisecond
 
 // Waits returns nil if a process waits for its successor at path, and [ErrNobody] if there is none. After any other error it is not
 // known: the process may be busy.
@@ -58,16 +53,6 @@ func ask(ctx context.Context, path string, within time.Duration) (peer ownersock
 	}
 }
 
-// pause waits for turnPause. The error is why ctx ended before.
-func pause(ctx context.Context) error {
-	select {
-	case <-time.After(turnPause):
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
 // lacks has what the process at the other end has not read. A process that is busy has until turn to say it.
 func (c *conn) lacks(turn time.Time) (sources []string, err error) {
 	c.within(time.Until(turn))
@@ -81,43 +66,50 @@ func (c *conn) lacks(turn time.Time) (sources []string, err error) {
 	return sources, err
 }
 
-// A Taken is what a process has taken over, and serves.
+// A Taken is what a process has that has taken over, or that found nobody to take over from.
 type Taken struct {
-	conn *conn // nil if the predecessor has ended
+	conn  *conn // nil if the predecessor has ended, or there was none
+	claim *claim
 }
 
 // Take takes over from the process that waits at path, and returns once s serves. It calls open for s to apply its first
 // configuration, after its AdoptListeners. If another successor is first, Take waits until that one serves, and takes over from it. The
-// error is [ErrNobody] if no process waits there: then s has not been called. After any other error another process serves, and this one
-// has to end.
+// error is [ErrNobody] if no process waits there: then s has not been called, and the process may begin alone. In both cases other processes that call
+// Take wait for this one to listen, until Close of what is returned. After any other error another process serves, and this one has to end.
 func Take(ctx context.Context, path string, s Successor, open func()) (*Taken, error) {
+	r := &claim{path: path}
+	c, err := r.takeOver(ctx, s, open)
+	if err != nil && !errors.Is(err, ErrNobody) {
+		r.leave()
+		return nil, err
+	}
+	return &Taken{c, r}, err
+}
+
+// takeOver is [Take], and returns the conversation; nil if the predecessor has ended.
+func (r *claim) takeOver(ctx context.Context, s Successor, open func()) (*conn, error) {
 	for turn := time.Now().Add(answerWithin); ; {
-		c, err := dial(ctx, path)
+		c, err := r.find(ctx, turn)
 		if err != nil {
 			return nil, err
 		}
-		listeners, can, err := hello(c, turn)
-		if gone(err) && time.Now().Before(turn) { // it has handed over to another one, or was killed
+		listeners, can, err := hello(c, r, turn)
+		_, refused := errors.AsType[*refusedError](err)
+		// It has handed over to another one, was killed, or was told to stop.
+		if gone(err) && time.Now().Before(turn) || refused && errors.Is(Waits(ctx, r.path), ErrNobody) {
 			c.Close()
 			if err := pause(ctx); err != nil {
 				return nil, err
 			}
 			continue
 		}
-		if _, refused := errors.AsType[*refusedError](err); refused && errors.Is(Waits(ctx, path), ErrNobody) {
-			err = ErrNobody // it was told to stop
-		}
-		var t *Taken
 		if err == nil {
-			t, err = take(c, path, listeners, can, s, open)
-		}
-		if err == nil {
-			return t, nil
+			var lives *conn
+			if lives, err = take(c, r.path, listeners, can, s, open); err == nil {
+				return lives, nil
+			}
 		}
 		defer c.Close()
-		if errors.Is(err, ErrNobody) {
-			return nil, err
-		}
 		c.refuse(err)
 		if _, ok := errors.AsType[*replacedError](err); ok {
 			return nil, err
@@ -126,24 +118,8 @@ func Take(ctx context.Context, path string, s Successor, open func()) (*Taken, e
 	}
 }
 
-// dial connects to path.
-func dial(ctx context.Context, path string) (*conn, error) {
-	socket, err := new(net.Dialer).DialContext(ctx, "unixpacket", path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
-		return nil, ErrNobody
-	case err != nil:
-		return nil, err
-	}
-	c, err := newConn(ctx, socket.(*net.UnixConn))
-	if err != nil {
-		socket.Close()
-	}
-	return c, err
-}
-
-// take takes over from a process that has sent its listeners.
-func take(c *conn, path string, listeners []Item, can features, s Successor, open func()) (*Taken, error) {
+// take takes over from a process that has sent its listeners. It returns c, or nil if that process has ended.
+func take(c *conn, path string, listeners []Item, can features, s Successor, open func()) (*conn, error) {
 	began := time.Now()
 	live, err := s.AdoptListeners(listeners)
 	if err != nil {
@@ -166,18 +142,18 @@ func take(c *conn, path string, listeners []Item, can features, s Successor, ope
 	if err != nil {
 		glog.Warningf("%s has ended while this process took over (%v): this process serves what it has", c.who(), err)
 		c.Close()
-		return &Taken{}, nil
+		return nil, nil
 	}
 	what := "its listeners; its connections end there"
 	if live {
 		what = "its listeners, connections and sessions"
 	}
 	glog.Infof("took over from %s in %v: %s", c.who(), time.Since(began).Round(time.Millisecond), what)
-	return &Taken{c}, nil
+	return c, nil
 }
 
-// hello waits for this process's turn, and asks for the listeners. It returns what the predecessor can do, too.
-func hello(c *conn, turn time.Time) (all []Item, can features, err error) {
+// hello waits for this process's turn, has the claim from then on, and asks for the listeners. It returns what the predecessor can do, too.
+func hello(c *conn, r *claim, turn time.Time) (all []Item, can features, err error) {
 	c.within(time.Until(turn))
 	if err := c.peer.Distrust(); err != nil {
 		return nil, 0, err
@@ -197,6 +173,7 @@ func hello(c *conn, turn time.Time) (all []Item, can features, err error) {
 	if err := room(o.descriptors); err != nil {
 		return nil, 0, err
 	}
+	r.reserve(c.ctx)
 	if err := c.send(frameAccept, nil); err != nil {
 		return nil, 0, err
 	}
@@ -333,9 +310,10 @@ func (t *Taken) Last() iter.Seq2[Item, error] {
 	return t.conn.items()
 }
 
-// Close lets the predecessor end.
+// Close lets the predecessor end, and other processes look for this one.
 func (t *Taken) Close() {
 	if t.conn != nil {
 		t.conn.Close()
 	}
+	t.claim.leave()
 }

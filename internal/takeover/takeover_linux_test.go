@@ -116,9 +116,11 @@ func TestNobodyWaitsWhereNobodyListens(t *testing.T) {
 	check := func(when string) {
 		t.Helper()
 		s := new(fresh)
-		if _, err := Take(t.Context(), path, s, s.open); !errors.Is(err, ErrNobody) || len(s.calls) > 0 {
-			t.Errorf("%s: %v after %q", when, err, s.calls)
+		taken, err := Take(t.Context(), path, s, s.open)
+		if !errors.Is(err, ErrNobody) || len(s.calls) > 0 {
+			t.Fatalf("%s: %v after %q", when, err, s.calls)
 		}
+		taken.Close()
 		if err := Waits(t.Context(), path); !errors.Is(err, ErrNobody) {
 			t.Errorf("%s: %v", when, err)
 		}

@@ -99,6 +99,7 @@ var ErrNoSuchEndpoint = errors.New("the service has no such endpoint")
 type overrides struct {
 	of      map[registry.Name]map[registry.Addr]Override // the node's is that of the zero Name and Addr
 	n       int
+	before  []Override             // those that RestoreOverrides put in force last
 	settled bool                   // each source has been read: an endpoint that no record lists has gone
 	wake    chan struct{}          // capacity 1: the soonest end may be another
 	ended   func(Override, string) // see Tell; may be nil
@@ -249,11 +250,18 @@ func (lb *LoadBalancerRR) OverrideOf(service registry.Name, addr registry.Addr) 
 	return o, ok
 }
 
-// RestoreOverrides puts overrides in force that a process before had, before the first batch. See SettleOverrides for those whose endpoint is not there.
+// RestoreOverrides puts overrides in force that a process before had, before the first batch. A second call knows better: what the first one put in force
+// ends, but not what an operator did since. See SettleOverrides for those whose endpoint is not there.
 func (lb *LoadBalancerRR) RestoreOverrides(all []Override) {
 	lb.mu.Lock()
 	defer lb.mu.Unlock()
-	for _, o := range all[:min(len(all), maxOverrides)] {
+	for _, o := range lb.overrides.before {
+		if lb.overrides.of[o.Service][o.Addr] == o {
+			lb.overrides.remove(o)
+		}
+	}
+	lb.overrides.before = all[:min(len(all), maxOverrides)]
+	for _, o := range lb.overrides.before {
 		lb.overrides.set(o)
 	}
 }

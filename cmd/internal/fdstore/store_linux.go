@@ -18,7 +18,7 @@ import (
 	"kubeproxy/registry"
 )
 
-// A Store is the service manager's store. It implements proxy.Keeper. Keep, Forget and Flush are for one goroutine; Sockets may be called beside them.
+// A Store is the service manager's store. It implements proxy.Keeper, whose methods are for one goroutine; Sockets may be called beside them.
 type Store struct {
 	path     string                           // of the manager's socket
 	max      int                              // how many descriptors it keeps
@@ -192,6 +192,14 @@ func (s *Store) Forget(id registry.ListenerID) error {
 		return err
 	}
 	return s.forget(id)
+}
+
+// Has notes the ports of which the manager has a socket already. Otherwise Keep would find room that there is not, and the manager does not say that it
+// keeps nothing more.
+func (s *Store) Has(kept []registry.ListenerID) {
+	for _, id := range kept {
+		s.kept[id] = struct{}{}
+	}
 }
 
 // Flush has the manager close what it passed to Open in vain, if it has not heard so yet.

@@ -172,3 +172,27 @@ func TestAFullStoreHasRoomOnceASocketIsForgotten(t *testing.T) {
 	keep(0, false)
 	wantMessages(t, messages(), stored(ids[0]), stored(ids[1]), removed(ids[3]), stored(ids[0]), removed(ids[0]), stored(ids[2]))
 }
+
+// TestWhatAPredecessorGaveTheManagerCounts, until it is forgotten.
+func TestWhatAPredecessorGaveTheManagerCounts(t *testing.T) {
+	n := newNotifySocket(t)
+	messages := n.listens(t)
+	s, err := open(nil, proxytest.Loopback)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ids []registry.ListenerID
+	for i := range 3 {
+		ids = append(ids, registry.ListenerID{Protocol: registry.TCP, Number: uint16(80 + i)})
+	}
+	s.Has(ids[:2])
+	for _, want := range []bool{false, true} {
+		if kept, err := s.Keep(ids[2], 0); kept != want || err != nil {
+			t.Errorf("Keep returns %v, %v; want %v", kept, err, want)
+		}
+		if err := s.Forget(ids[0]); err != nil {
+			t.Error(err)
+		}
+	}
+	wantMessages(t, messages(), removed(ids[0]), stored(ids[2]), removed(ids[0]))
+}

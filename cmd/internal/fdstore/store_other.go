@@ -23,5 +23,8 @@ func (*Store) Keep(registry.ListenerID, int) (bool, error) { return false, nil }
 // Forget does nothing.
 func (*Store) Forget(registry.ListenerID) error { return nil }
 
+// Has does nothing.
+func (*Store) Has([]registry.ListenerID) {}
+
 // Flush does nothing.
 func (*Store) Flush() error { return nil }

@@ -279,7 +279,7 @@ func Run(ctx context.Context, o Options) error {
 		mux.Served(func(ctx context.Context, sources []string) bool { return serves(ctx, o.Takeover, sources) })
 	}
 	g.Go(func() error { return mux.Run(ctx) })
-	g.Go(func() error { return proxier.Run(ctx) })
+	g.Go(func() error { return line.runCarrier(ctx, proxier.Run) })
 	if o.Takeover != "" {
 		g.Go(func() error { return line.run(ctx, stopServer) })
 	}

@@ -65,7 +65,8 @@ type succession struct {
 	listener *takeover.Listener // where a successor asks; set before serving is closed, nil if there is none
 	stopped  bool               // run has returned, so no listener may be made any more
 
-	begun, over bool // OnUpdate's own
+	beginning   sync.Mutex // locked while begin is at work
+	begun, over bool       // OnUpdate's own
 }
 
 var errHandedOver = errors.New("a successor serves")
@@ -87,8 +88,23 @@ func (s *succession) OnUpdate(b registry.Batch) {
 	}
 }
 
+// runCarrier runs the carrier until ctx ends, and begin is not at work. If the carrier stopped in the midst of a take-over, the predecessor might
+// have released all clients already, for this process to serve them.
+func (s *succession) runCarrier(ctx context.Context, run func(context.Context) error) error {
+	longer, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	defer context.AfterFunc(ctx, func() {
+		s.beginning.Lock()
+		defer s.beginning.Unlock()
+		end()
+	})()
+	return run(longer)
+}
+
 // begin applies the first state, and takes over before and after that if there is a predecessor.
 func (s *succession) begin(b registry.Batch) error {
+	s.beginning.Lock()
+	defer s.beginning.Unlock()
 	if s.unwatch != nil {
 		s.unwatch() // the take-over itself finds out whether there is a predecessor
 	}
@@ -104,6 +120,7 @@ func (s *succession) begin(b registry.Batch) error {
 	taken, err := takeover.Take(s.ctx, s.path, adopter{s.carrier, s.server, s.words, s.unwatch == nil || isClosed(s.alone)}, func() { s.carrier.OnUpdate(b) })
 	switch {
 	case errors.Is(err, takeover.ErrNobody):
+		defer taken.Close() // once another process can take over from this one
 		s.beginAlone(b)
 		s.listen()
 		return nil
@@ -207,6 +224,7 @@ type adopter struct {
 
 // AdoptListeners implements [takeover.Successor].
 func (a adopter) AdoptListeners(items []takeover.Item) (live bool, err error) {
+	a.words.balancer.RestoreOverrides(nil) // those of the file may have ended in the predecessor, which need not have any
 	var failed error
 	others := slices.DeleteFunc(items, func(it takeover.Item) bool {
 		if it.Kind == kindOverrides {

@@ -5,10 +5,13 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
+	"kubeproxy/cmd/internal/control"
 	"kubeproxy/internal/takeover"
 	"kubeproxy/proxy/balance"
 	"kubeproxy/proxy/proxytest"
@@ -32,24 +35,30 @@ func (s *slowCarrier) OnUpdate(registry.Batch) {
 	<-s.goOn
 }
 
-// TestAProcessThatIsToldToStopWhileItBeginsAwaitsNoSuccessor: it would accept none, and a successor would wait for as long as this process drains.
-func TestAProcessThatIsToldToStopWhileItBeginsAwaitsNoSuccessor(t *testing.T) {
+// newSuccession is that of a process that carries clients so, with the socket in a directory of the test.
+func newSuccession(t *testing.T, ctx context.Context, carrier carrier) *succession {
+	t.Helper()
 	dir, err := os.MkdirTemp("", "t") // t.TempDir's are too long for a socket
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer os.RemoveAll(dir)
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	slow := &slowCarrier{begun: make(chan struct{}), goOn: make(chan struct{})}
-	s := &succession{
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return &succession{
 		path:    filepath.Join(dir, "takeover"),
-		carrier: slow,
+		carrier: carrier,
 		words:   newKeeper(balance.NewLoadBalancerRR(false)),
 		failed:  func(err error) { t.Error(err) },
 		ctx:     ctx,
 		serving: make(chan struct{}),
 	}
+}
+
+// TestAProcessThatIsToldToStopWhileItBeginsAwaitsNoSuccessor: it would accept none, and a successor would wait for as long as this process drains.
+func TestAProcessThatIsToldToStopWhileItBeginsAwaitsNoSuccessor(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	slow := &slowCarrier{begun: make(chan struct{}), goOn: make(chan struct{})}
+	s := newSuccession(t, ctx, slow)
 	go s.OnUpdate(registry.Batch{})
 	proxytest.Receive(t, slow.begun, "the first state")
 	cancel()
@@ -65,6 +74,97 @@ func TestAProcessThatIsToldToStopWhileItBeginsAwaitsNoSuccessor(t *testing.T) {
 	}
 }
 
+// TestAProcessThatBeginsAloneIsWaitedForUntilASuccessorFindsIt: another one that begins meanwhile would serve, too.
+func TestAProcessThatBeginsAloneIsWaitedForUntilASuccessorFindsIt(t *testing.T) {
+	slow := &slowCarrier{begun: make(chan struct{}), goOn: make(chan struct{})}
+	s := newSuccession(t, t.Context(), slow)
+	go s.OnUpdate(registry.Batch{})
+	proxytest.Receive(t, slow.begun, "the first state")
+	other := func() error {
+		asks, giveUp := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer giveUp()
+		_, err := takeover.Take(asks, s.path, nil, nil)
+		return err
+	}
+	if err := other(); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("while it opens its ports another process is told %v; want that it waits", err)
+	}
+	close(slow.goOn)
+	proxytest.Receive(t, s.serving, "the first state to be in force")
+	s.stopListening()
+	if err := other(); !errors.Is(err, takeover.ErrNobody) {
+		t.Errorf("once it has ended another process is told %v; want %v", err, takeover.ErrNobody)
+	}
+}
+
+// TestOverridesThatHaveEndedInThePredecessorAreNotInForceAgain: the file of a process that began at the same time has them.
+func TestOverridesThatHaveEndedInThePredecessorAreNotInForceAgain(t *testing.T) {
+	dir := t.TempDir()
+	file := keep(t, dir)
+	list(t, file.balancer, "10.0.0.1:80", "10.0.0.2:80")
+	drain(t, file.balancer, "10.0.0.1:80")
+	drain(t, file.balancer, "10.0.0.2:80")
+	if err := file.save(); err != nil {
+		t.Fatal(err)
+	}
+	predecessor := newKeeper(balance.NewLoadBalancerRR(false))
+	list(t, predecessor.balancer, "10.0.0.2:80")
+	drain(t, predecessor.balancer, "10.0.0.2:80")
+	item, ok, err := predecessor.item()
+	if err != nil || !ok {
+		t.Fatal(ok, err)
+	}
+	node := balance.Override{Word: balance.Drain, Began: time.Now(), Until: time.Now().Add(time.Hour)}
+	for _, tt := range []struct {
+		name  string
+		items []takeover.Item
+		want  []string
+	}{{"none is left", nil, []string{""}}, {"one is left", []takeover.Item{item}, []string{"", "10.0.0.2:80"}}} {
+		t.Run(tt.name, func(t *testing.T) {
+			words := newKeeper(balance.NewLoadBalancerRR(false))
+			words.dir = dir
+			words.load()
+			if _, err := words.balancer.Override(registry.AddrMatch{}, node, true); err != nil { // an operator who is early
+				t.Fatal(err)
+			}
+			if _, err := (adopter{Successor: &slowCarrier{}, words: words}).AdoptListeners(slices.Clone(tt.items)); err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, o := range control.NewOverrides(words.balancer.Overrides()) {
+				got = append(got, o.Endpoint)
+			}
+			if !slices.Equal(got, tt.want) {
+				t.Errorf("in force are those of %q; want %q, the node's first", got, tt.want)
+			}
+		})
+	}
+}
+
+// TestAProcessThatIsToldToStopWhileItTakesOverStopsOnceThatIsOver: its predecessor may have released all clients by then, which it serves and drains.
+func TestAProcessThatIsToldToStopWhileItTakesOverStopsOnceThatIsOver(t *testing.T) {
+	ctx, stop := context.WithCancel(t.Context())
+	slow := &slowCarrier{begun: make(chan struct{}), goOn: make(chan struct{})}
+	s := newSuccession(t, ctx, slow)
+	stopped := make(chan error)
+	go func() {
+		stopped <- s.runCarrier(ctx, func(ctx context.Context) error {
+			<-ctx.Done()
+			return nil
+		})
+	}()
+	go s.OnUpdate(registry.Batch{})
+	proxytest.Receive(t, slow.begun, "the first state")
+	stop()
+	select {
+	case <-stopped:
+		t.Error("the carrier is told to stop meanwhile")
+	case <-time.After(100 * time.Millisecond): // it would be told at once
+		close(slow.goOn)
+		proxytest.Receive(t, stopped, "the end of the carrier")
+	}
+}
+
 // TestAServerThatRunsIsGivenNoAddress: it runs before a take-over in a process that was left alone, and then another one began.
 func TestAServerThatRunsIsGivenNoAddress(t *testing.T) {
 	var ends [2]int
@@ -72,7 +172,7 @@ func TestAServerThatRunsIsGivenNoAddress(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unix.Close(ends[1])
-	a := adopter{Successor: &slowCarrier{}, answers: true}
+	a := adopter{Successor: &slowCarrier{}, words: newKeeper(balance.NewLoadBalancerRR(false)), answers: true}
 	if alone, err := a.AdoptListeners([]takeover.Item{{Kind: kindOperators, Descriptors: ends[:1]}}); err != nil || !alone {
 		t.Errorf("the carrier is given the address: %v, %v", !alone, err)
 	}
