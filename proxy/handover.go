@@ -52,6 +52,12 @@ func (p *Proxier) Listeners() ([]takeover.Item, error) {
 		message := handover.Listener{ID: id, Bind: p.cfg.At(id).Addr(), Open: true, Kept: true, Claims: []registry.PortKey{nobody}}
 		items = append(items, handover.Encode(&message, fd))
 	}
+	for id, closed := range p.untold {
+		if closed && p.listeners[id] == nil { // it has just closed, and the keeper has yet to close its socket
+			message := handover.Listener{ID: id, Bind: p.cfg.At(id).Addr(), Kept: true, Claims: []registry.PortKey{nobody}}
+			items = append(items, handover.Encode(&message))
+		}
+	}
 	p.stage, p.lent = offers, 0
 	return items, nil
 }
@@ -111,8 +117,8 @@ func (p *Proxier) Thaw() {
 	}
 	p.stage = serves
 	p.settled.Broadcast()
-	p.wakeRetries()
-	p.wakeKeeper()
+	wake(p.wake)
+	wake(p.keeperWake)
 }
 
 // Release ends a take-over that succeeded: what the successor has is closed here, and its peers do not notice. Run still has to be
@@ -176,7 +182,10 @@ func (p *Proxier) AdoptListeners(items []takeover.Item) (live bool, err error) {
 				p.gate.Hold(r.ID)
 			}
 			if r.Kept {
-				p.kept = append(p.kept, r.ID)
+				p.kept[r.ID] = struct{}{}
+				if !r.Open {
+					p.addUntoldLocked(r.ID, true)
+				}
 			}
 		default:
 			return false, fmt.Errorf("%T among the listeners", message)
@@ -269,8 +278,9 @@ func (p *Proxier) Serve() {
 	p.inherited = nil
 	p.resumeLocked()
 	for id, l := range p.listeners {
-		if l.socket != nil {
-			p.tellKeeperLocked(id, false)
+		if _, kept := p.kept[id]; kept != (l.socket != nil) {
+			p.tellKeeperLocked(id, true) // also if it is open: the keeper may have an earlier socket of it
 		}
 	}
+	wake(p.keeperWake)
 }

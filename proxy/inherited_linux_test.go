@@ -329,7 +329,7 @@ func TestASuccessorKnowsWhichSocketsAreKept(t *testing.T) {
 	}
 	waits := enginetest.TCPPort(proxytest.FreePort(t)) // for a source that has not been read
 	inherit(t, first, waits)
-	k.Has([]registry.ListenerID{waits})
+	k.kept[waits] = true
 	first.OnUpdate(partialOf(services...))
 	if err := first.tellKeeper(); err != nil {
 		t.Fatal(err)
@@ -360,6 +360,77 @@ func TestASuccessorKnowsWhichSocketsAreKept(t *testing.T) {
 		if want := id != gone; thirdKeeper.kept[id] != want {
 			t.Errorf("once %v has gone, %v is kept: %t; want %t", gone, id, !want, want)
 		}
+	}
+}
+
+// TestAThirdProcessKnowsWhichSocketsAreKept though it takes over before the second has told the service manager anything.
+func TestAThirdProcessKnowsWhichSocketsAreKept(t *testing.T) {
+	const ports, room = 12, 3
+	first, k := newTelling(t, room)
+	var services []*registry.Service
+	for i := range ports {
+		services = append(services, service(fmt.Sprint("s", i), 1, enginetest.TCPPort(proxytest.FreePort(t))))
+	}
+	first.OnUpdate(batchOf(services...))
+	if err := first.tellKeeper(); err != nil {
+		t.Fatal(err)
+	}
+	next, _ := newTelling(t, room)
+	succeed(t, first, next, batchOf(services...))
+	third, thirdKeeper := newTelling(t, room)
+	succeed(t, next, third, batchOf(services...))
+	if err := third.tellKeeper(); err != nil {
+		t.Fatal(err)
+	}
+	if !maps.Equal(thirdKeeper.kept, k.kept) {
+		t.Errorf("the third process takes %v for kept; kept are %v", thirdKeeper.kept, k.kept)
+	}
+}
+
+// TestASuccessorForgetsTheSocketOfAPortThatHasJustClosed, of which its predecessor has not told the service manager: that one would keep it for
+// good, in the place of another. So does the successor of a successor that has told it nothing either.
+func TestASuccessorForgetsTheSocketOfAPortThatHasJustClosed(t *testing.T) {
+	for name, tt := range map[string]struct{ reopens, claims bool }{
+		"for good": {}, "and opened again": {reopens: true, claims: true}, "and opens in the successor": {claims: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			const room = 2
+			stays, goes := service("stays", 1, enginetest.TCPPort(proxytest.FreePort(t))), service("goes", 1, enginetest.TCPPort(proxytest.FreePort(t)))
+			late := service("late", 1, enginetest.TCPPort(proxytest.FreePort(t)))
+			gone := goes.Ports[0].ID()
+			first, k := newTelling(t, room)
+			first.OnUpdate(batchOf(stays, goes))
+			if err := first.tellKeeper(); err != nil {
+				t.Fatal(err)
+			}
+			first.OnUpdate(registry.Batch{Services: map[registry.Name]*registry.Service{goes.Name: nil}})
+			if tt.reopens {
+				first.OnUpdate(batchOf(goes))
+			}
+			now := []*registry.Service{stays, late}
+			if tt.claims {
+				now[1] = goes
+			}
+			next, _ := newTelling(t, room)
+			succeed(t, first, next, batchOf(now...))
+			third, thirdKeeper := newTelling(t, room)
+			thirdKeeper.kept = maps.Clone(k.kept) // the service manager is one
+			succeed(t, next, third, batchOf(now...))
+			if err := third.tellKeeper(); err != nil {
+				t.Fatal(err)
+			}
+			if !slices.Contains(thirdKeeper.forgot, gone) {
+				t.Errorf("%v is not forgotten, only %v", gone, thirdKeeper.forgot)
+			}
+			if slices.Contains(thirdKeeper.forgot, stays.Ports[0].ID()) {
+				t.Error("a socket that is open and kept is forgotten, too")
+			}
+			for _, s := range now {
+				if !thirdKeeper.kept[s.Ports[0].ID()] {
+					t.Errorf("%v is not kept, only %v", s.Ports[0].ID(), thirdKeeper.kept)
+				}
+			}
+		})
 	}
 }
 

@@ -20,15 +20,7 @@ func (p *Proxier) tellKeeperLocked(id registry.ListenerID, closed bool) {
 		return
 	}
 	p.addUntoldLocked(id, closed)
-	p.wakeKeeper()
-}
-
-// wakeKeeper has the keeper told what it does not know.
-func (p *Proxier) wakeKeeper() {
-	select {
-	case p.keeperWake <- struct{}{}:
-	default:
-	}
+	wake(p.keeperWake)
 }
 
 func (p *Proxier) addUntoldLocked(id registry.ListenerID, closed bool) {
@@ -36,11 +28,14 @@ func (p *Proxier) addUntoldLocked(id registry.ListenerID, closed bool) {
 	delete(p.unkept, id)
 }
 
-// isKeptLocked reports whether the keeper has the socket of l.
+// isKeptLocked reports whether the keeper has the socket of l; while l is not open, whether it has one that it has yet to close.
 func (p *Proxier) isKeptLocked(l *listener) bool {
-	_, untold := p.untold[l.id]
+	closed, untold := p.untold[l.id]
+	if l.socket == nil {
+		return closed
+	}
 	_, unkept := p.unkept[l.id]
-	return l.socket != nil && p.keepsLocked(l.id) && !untold && !unkept
+	return p.keepsLocked(l.id) && !untold && !unkept
 }
 
 func (p *Proxier) keepsLocked(id registry.ListenerID) bool {
@@ -159,7 +154,7 @@ func (p *Proxier) nextUntold() (id registry.ListenerID, closed bool, fd int, ok 
 		return id, false, -1, false
 	}
 	p.cfg.Keeper.Has(p.kept)
-	p.kept = nil
+	clear(p.kept)
 	for id, closed = range p.untold {
 		delete(p.untold, id)
 		fd = -1

@@ -21,6 +21,7 @@ import (
 type fakeKeeper struct {
 	room    int
 	kept    map[registry.ListenerID]bool
+	forgot  []registry.ListenerID
 	tried   int          // calls of Keep
 	fails   func() bool  // whether the keeper does not hear this call of Keep or Forget; nil: it hears all
 	keeps   func()       // called during each Keep; may be nil
@@ -49,11 +50,12 @@ func (k *fakeKeeper) Forget(id registry.ListenerID) error {
 		return errUnheard
 	}
 	delete(k.kept, id)
+	k.forgot = append(k.forgot, id)
 	return nil
 }
 
-func (k *fakeKeeper) Has(kept []registry.ListenerID) {
-	for _, id := range kept {
+func (k *fakeKeeper) Has(kept map[registry.ListenerID]struct{}) {
+	for id := range kept {
 		k.kept[id] = true
 	}
 }

@@ -9,9 +9,8 @@ import (
 	"kubeproxy/registry"
 )
 
-// A listener is one port that at least one service claims. The first claim owns the port, the
-// others wait in order. Its fields are guarded by the Proxier's mu, and those that a status reads by its
-// view as well; owner by neither.
+// A listener is one port that at least one service claims. The first claim owns the port, the others wait in order. Its fields are guarded by the
+// Proxier's mu, and those that a status reads by its view as well; owner by neither.
 type listener struct {
 	id     registry.ListenerID
 	claims claims

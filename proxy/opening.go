@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -38,7 +39,7 @@ func (p *Proxier) openLocked(due []*listener) {
 	due = inheritedFirst(due, p.inheritedLocked())
 	p.gate.Refresh()
 	own := sync.OnceValue(p.gate.System.OwnLocal) // only asked for if a port is in use
-	var lacking error                             // what the first for whom there was no descriptor was told
+	var lacking error                             // what the first for whom there was no descriptor was told: there is none for the next ones either
 	var without []*listener                       // those who heard it only now
 	failed := func(l *listener, err error) {
 		news := l.err == nil || l.err.Error() != err.Error() // else it is the same again
@@ -59,10 +60,7 @@ func (p *Proxier) openLocked(due []*listener) {
 	}
 	var opened []*listener
 	for _, l := range due {
-		err := p.gate.MayOpen(l.id) // also without a descriptor: the gate learns that a held port is claimed again, and looks at it
-		if err == nil {
-			err = lacking // there is none for the next ones either
-		}
+		err := cmp.Or(p.gate.MayOpen(l.id), lacking) // the gate is asked first: it learns that a held port is claimed again, and looks at it
 		if err == nil {
 			if err = p.tryLocked(l, own); err == nil {
 				opened = append(opened, l)
@@ -84,7 +82,7 @@ func (p *Proxier) openLocked(due []*listener) {
 		p.sayWithout(without, lacking)
 	}
 	if len(p.unopened) > 0 {
-		p.wakeRetries()
+		wake(p.wake)
 	}
 	p.applyKernelLocked() // once for all: a transaction for each port would take ten times as long as to open it
 }
@@ -253,10 +251,10 @@ func (p *Proxier) withThoseWithoutLocked(due []*listener, touched map[registry.L
 	return inOrder(due)
 }
 
-// wakeRetries makes Run look at the ports that could not be opened.
-func (p *Proxier) wakeRetries() {
+// wake has the goroutine that receives from a channel of capacity 1 look at what is due.
+func wake(c chan<- struct{}) {
 	select {
-	case p.wake <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }

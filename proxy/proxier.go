@@ -52,7 +52,7 @@ type Proxier struct {
 
 	untold     map[registry.ListenerID]bool     // ports that the keeper has to be told of; true: they were closed since it was told last
 	unkept     map[registry.ListenerID]struct{} // open ports that it could not be given, most often for want of room; none of them is untold
-	kept       []registry.ListenerID            // what the keeper has of a predecessor, until it is told
+	kept       map[registry.ListenerID]struct{} // what the keeper has of a predecessor, until it is told
 	keeperWake chan struct{}                    // capacity 1: full when untold is not empty
 	unclaimed  map[registry.ListenerID]struct{} // ports of inherited sockets that stay open though no service claims them
 
@@ -92,6 +92,7 @@ func NewProxier(cfg Config, lb *balance.LoadBalancerRR) *Proxier {
 
 		untold:     make(map[registry.ListenerID]bool),
 		unkept:     make(map[registry.ListenerID]struct{}),
+		kept:       make(map[registry.ListenerID]struct{}),
 		keeperWake: make(chan struct{}, 1),
 		unclaimed:  make(map[registry.ListenerID]struct{}),
 	}

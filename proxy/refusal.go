@@ -47,15 +47,12 @@ func (c *Config) Refusal(service registry.Name, id registry.ListenerID) error {
 	if err := c.addressRefusal(id.Addr); err != nil {
 		return err
 	}
-	if id.Protocol == registry.TCP {
-		switch {
-		case slices.Contains(c.ReservedPorts, id.Number):
-			return errPortReserved
-		case slices.Contains(c.EtcdPorts, id.Number):
-			return errPortOfEtcd
-		}
-	}
-	if len(c.AllowedPorts) == 0 && len(c.NamespacePorts) == 0 {
+	switch isTCP := id.Protocol == registry.TCP; {
+	case isTCP && slices.Contains(c.ReservedPorts, id.Number):
+		return errPortReserved
+	case isTCP && slices.Contains(c.EtcdPorts, id.Number):
+		return errPortOfEtcd
+	case len(c.AllowedPorts) == 0 && len(c.NamespacePorts) == 0:
 		return nil
 	}
 	allowed, named := c.NamespacePorts[service.Namespace]

@@ -14,13 +14,14 @@ import (
 )
 
 // A claim is the right to be the next process that listens at a path. Of several processes that find nobody there, one has it, and begins. The
-// others wait until that one listens. A process that takes over has it as well: if its predecessor is killed, those who wait find nobody.
+// others wait until that one listens. A process that takes over reserves it as well: if its predecessor is killed, those who wait find nobody.
 //
 // It is a lock on a file beside the socket, which the kernel frees when the process ends. The file stays, or there could be two locks.
 type claim struct {
 	path string
-	has  bool     // this process has it
-	lock *os.File // nil without it, or if there can be no lock
+	has  bool      // this process has it
+	lock *os.File  // nil without it, or if there can be no lock
+	turn time.Time // until when this process waits for its turn with the process that listens
 }
 
 // lockSuffix is added to a path for the file that is locked.
@@ -29,26 +30,31 @@ const lockSuffix = ".lock"
 // reserveWithin is how long a successor tries to get the claim: who looks whether anybody listens has it for a moment.
 const reserveWithin = 500 * time.Millisecond
 
-// errBegins is why a process that finds nobody must not begin.
-var errBegins = errors.New("another process begins, and does not come to serve")
-
-// find connects to the process that listens. With [ErrNobody] nobody does, and this process has the claim. While another process has it, find waits
-// for that one to listen, until turn.
-func (r *claim) find(ctx context.Context, turn time.Time) (*conn, error) {
+// find connects to the process that listens. With [ErrNobody] nobody does, and this process may begin. While another process has the claim, find waits
+// for that one to listen, but not for longer than answerWithin. That wait does not count towards the turn.
+func (r *claim) find(ctx context.Context) (*conn, error) {
+	var until time.Time // when another process with the claim is waited for no more; zero: none was met
 	for {
 		c, err := dial(ctx, r.path)
 		if err == nil {
 			r.leave() // it is for the successor whose turn it is
+			if !until.IsZero() {
+				r.turn = time.Now().Add(answerWithin)
+			}
 			return c, nil
 		}
 		if !errors.Is(err, ErrNobody) || r.has {
 			return nil, err
 		}
-		if r.take() {
+		switch now := time.Now(); {
+		case r.take():
 			continue // who had it before may listen by now
-		}
-		if !time.Now().Before(turn) {
-			return nil, errBegins
+		case until.IsZero():
+			until = now.Add(answerWithin)
+		case !now.Before(until): // better two processes serve than none
+			glog.Warningf("take-over: another process has had %s locked for %v, and does not serve: this process begins, too", r.path+lockSuffix, answerWithin)
+			r.has = true
+			return nil, ErrNobody
 		}
 		if err := pause(ctx); err != nil {
 			return nil, err
@@ -56,10 +62,14 @@ func (r *claim) find(ctx context.Context, turn time.Time) (*conn, error) {
 	}
 }
 
-// reserve has the claim for a take-over. The predecessor talks to one successor at a time, so another process that is stuck with the claim does not
-// keep this one from taking over.
+// reserve takes the claim for a take-over, if it can. The predecessor talks to one successor at a time, so another process that is stuck with the
+// claim does not keep this one from taking over.
 func (r *claim) reserve(ctx context.Context) {
-	for until := time.Now().Add(reserveWithin); !r.take() && time.Now().Before(until); {
+	for until := time.Now().Add(reserveWithin); !r.take(); {
+		if !time.Now().Before(until) {
+			glog.Warningf("take-over: another process has %s locked: if the predecessor ends now, a third process may begin, too", r.path+lockSuffix)
+			return
+		}
 		if pause(ctx) != nil {
 			return
 		}

@@ -5,6 +5,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -13,11 +14,11 @@ func beginsFirst(t *testing.T, path string) bool {
 	t.Helper()
 	r := &claim{path: path}
 	defer r.leave()
-	c, err := r.find(t.Context(), time.Now())
+	c, err := dial(t.Context(), path)
 	if err == nil {
 		c.Close()
 	}
-	return errors.Is(err, errBegins)
+	return errors.Is(err, ErrNobody) && !r.take()
 }
 
 // await takes over from the process that comes to listen at path, in the background.
@@ -115,14 +116,66 @@ func TestASuccessorIsWaitedForThoughItsPredecessorIsKilled(t *testing.T) {
 // TestASuccessorThatIsStuckKeepsNobodyFromTakingOver: its predecessor goes on, and has another successor.
 func TestASuccessorThatIsStuckKeepsNobodyFromTakingOver(t *testing.T) {
 	path, handedOver := serve(t, newRunning(nil, nil))
-	stuck := &claim{path: path}
-	if !stuck.take() {
-		t.Fatal("the claim is taken")
-	}
-	defer stuck.leave()
+	stuck(t, path)
 	if err := <-await(t, path, new(fresh)); err != nil || !<-handedOver {
 		t.Errorf("%v; want that it takes over", err)
 	}
+}
+
+// stuck has another process that has the claim for path, and does not come to listen, until the test ends.
+func stuck(t *testing.T, path string) {
+	t.Helper()
+	r := &claim{path: path}
+	if !r.take() {
+		t.Fatal("the claim is taken")
+	}
+	t.Cleanup(r.leave)
+}
+
+// TestAProcessThatIsStuckBeforeItServesKeepsNobodyFromBeginning: its predecessor may have ended long ago, and nobody else would serve for as long as
+// it lives.
+func TestAProcessThatIsStuckBeforeItServesKeepsNobodyFromBeginning(t *testing.T) {
+	path := place(t)
+	synctest.Test(t, func(t *testing.T) {
+		stuck(t, path)
+		began := time.Now()
+		taken, err := Take(t.Context(), path, new(fresh), nil)
+		if !errors.Is(err, ErrNobody) {
+			t.Fatalf("after %v: %v; want that it begins", time.Since(began), err)
+		}
+		if waited := time.Since(began); waited < answerWithin || waited > answerWithin+time.Second {
+			t.Errorf("it begins after %v; want about %v", waited, answerWithin)
+		}
+		taken.Close()
+	})
+}
+
+// TestWhoWaitedForAProcessToBeginHasItsWholeTurnThen: that process may need most of it until it listens, and has a successor before this one.
+func TestWhoWaitedForAProcessToBeginHasItsWholeTurnThen(t *testing.T) {
+	path := place(t)
+	synctest.Test(t, func(t *testing.T) {
+		stuck(t, path)
+		began := make(chan *Listener, 1)
+		time.AfterFunc(answerWithin-time.Second, func() {
+			l, err := Listen(path)
+			if err != nil {
+				t.Error(err)
+			}
+			began <- l
+		})
+		r := &claim{path: path, turn: time.Now().Add(answerWithin)}
+		c, err := r.find(t.Context())
+		if l := <-began; l != nil {
+			defer l.Close()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if left := time.Until(r.turn); left != answerWithin {
+			t.Errorf("of its turn %v are left; want %v", left, answerWithin)
+		}
+	})
 }
 
 // TestAProcessThatFailsToTakeOverIsNotWaitedFor: it ends, but need not have ended yet.

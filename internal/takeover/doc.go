@@ -32,7 +32,8 @@
 // has refused, Take returns an error, and the successor has to end. If not, the successor serves with all that it was given completely.
 //
 // Of several processes that find nobody at the path, one begins, and the others take over from it: see [Take]. The right to begin is a lock on a file
-// beside the socket, which a process has until it listens. A release before this one does not ask for it.
+// beside the socket, which a process has until it listens. Who has waited for it in vain begins, too: better two processes serve than none. A release
+// before this one does not ask for it.
 //
 // # Lending
 //

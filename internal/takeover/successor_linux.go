@@ -75,7 +75,7 @@ type Taken struct {
 // Take takes over from the process that waits at path, and returns once s serves. It calls open for s to apply its first
 // configuration, after its AdoptListeners. If another successor is first, Take waits until that one serves, and takes over from it. The
 // error is [ErrNobody] if no process waits there: then s has not been called, and the process may begin alone. In both cases other processes that call
-// Take wait for this one to listen, until Close of what is returned. After any other error another process serves, and this one has to end.
+// Take and find nobody wait for this one to listen, for a while, until Close of what is returned. After any other error this process has to end.
 func Take(ctx context.Context, path string, s Successor, open func()) (*Taken, error) {
 	r := &claim{path: path}
 	c, err := r.takeOver(ctx, s, open)
@@ -88,15 +88,16 @@ func Take(ctx context.Context, path string, s Successor, open func()) (*Taken, e
 
 // takeOver is [Take], and returns the conversation; nil if the predecessor has ended.
 func (r *claim) takeOver(ctx context.Context, s Successor, open func()) (*conn, error) {
-	for turn := time.Now().Add(answerWithin); ; {
-		c, err := r.find(ctx, turn)
+	r.turn = time.Now().Add(answerWithin)
+	for {
+		c, err := r.find(ctx)
 		if err != nil {
 			return nil, err
 		}
-		listeners, can, err := hello(c, r, turn)
+		listeners, can, err := hello(c, r)
 		_, refused := errors.AsType[*refusedError](err)
 		// It has handed over to another one, was killed, or was told to stop.
-		if gone(err) && time.Now().Before(turn) || refused && errors.Is(Waits(ctx, r.path), ErrNobody) {
+		if gone(err) && time.Now().Before(r.turn) || refused && errors.Is(Waits(ctx, r.path), ErrNobody) {
 			c.Close()
 			if err := pause(ctx); err != nil {
 				return nil, err
@@ -152,9 +153,9 @@ func take(c *conn, path string, listeners []Item, can features, s Successor, ope
 	return c, nil
 }
 
-// hello waits for this process's turn, has the claim from then on, and asks for the listeners. It returns what the predecessor can do, too.
-func hello(c *conn, r *claim, turn time.Time) (all []Item, can features, err error) {
-	c.within(time.Until(turn))
+// hello waits for this process's turn, reserves the claim, and asks for the listeners. It returns what the predecessor can do, too.
+func hello(c *conn, r *claim) (all []Item, can features, err error) {
+	c.within(time.Until(r.turn))
 	if err := c.peer.Distrust(); err != nil {
 		return nil, 0, err
 	}

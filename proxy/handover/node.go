@@ -15,7 +15,7 @@ type Listener struct {
 	Open   bool
 	Claims []registry.PortKey // the owner first, then those who wait, in order; the zero PortKey alone: none is known yet, and clients wait
 	Held   bool               // it is not open, for another program had the port when it was last tried
-	Kept   bool               // a keeper has a copy of the socket, which is handed to no successor
+	Kept   bool               // a keeper has a copy of the socket or, if it is not open, of one that it has yet to close
 }
 
 func (*Listener) kind() uint16 { return kindListener }

@@ -53,7 +53,7 @@ func (b *Browser) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_, _ = w.Write([]byte("nothing was done: " + err.Error() + "\n")) // who does not want to know need not
 	case came.Warning != "" || came.Left > 0:
 		files.SetHeaders(w.Header(), "text/html; charset=utf-8")
-		_ = warned.Execute(w, came) // the same
+		_ = warned.Execute(w, came) // it was done, also if nobody reads this
 	default:
 		http.Redirect(w, r, came.Back, http.StatusSeeOther)
 	}
@@ -72,11 +72,12 @@ var warned = template.Must(template.New("").Parse(`<!doctype html>
 <head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1"><title>It was done, with a warning</title>
 <link rel="stylesheet" href="/status/style.css"></head>
 <body><main id="main"><h1>It was done</h1>
-{{with .Left}}<p>{{.}} clients are left: they were still connecting.</p>
+{{with .Left}}<p>{{if eq . 1}}1 client is left: it was{{else}}{{.}} clients are left: they were{{end}} still connecting.</p>
 {{end}}{{with .Warning}}<p>Warning: {{.}}.</p>
 {{end}}{{with .InForce}}<h2>In force on this node</h2>
 <ul>{{range .}}<li>{{.}}</li>{{end}}</ul>
-{{end}}<p><a href="{{.Back}}">Back to the service</a></p></main></body>
+{{end}}<p>Do not reload this page: that would do it again.</p>
+<p><a href="{{.Back}}">Back to the service</a></p></main></body>
 </html>
 `))
 

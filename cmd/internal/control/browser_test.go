@@ -112,6 +112,7 @@ func TestThePageSaysWhatTheCommandWarnsOf(t *testing.T) {
 		{"enable without -state_dir", "enable", &carried{overrides: make([]balance.Override, 1)}, ErrNotKept, nil},
 		{"disable where the kernel has clients", "disable", &connecting{left: 3}, nil, []string{"clients may be left: the kernel has them"}},
 		{"disable with a client that goes on connecting", "disable", &carried{left: 2}, nil, []string{"2 clients are left: they were still connecting"}},
+		{"disable with one client that goes on connecting", "disable", &carried{left: 1}, nil, []string{"1 client is left: it was still connecting"}},
 		{"end clients", "kill", &carried{}, errors.New(unsaved), nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -134,7 +135,7 @@ func TestThePageSaysWhatTheCommandWarnsOf(t *testing.T) {
 					return
 				}
 				body := answer.Body.String()
-				for _, want := range append(c.want, "<li>10.0.0.1:80 was drained.</li>", `<a href="/status/service?name=default%2Fweb">`) {
+				for _, want := range append(c.want, "Do not reload this page", "<li>10.0.0.1:80 was drained.</li>", `<a href="/status/service?name=default%2Fweb">`) {
 					if answer.Code != http.StatusOK || !strings.Contains(body, want) {
 						t.Errorf("answered with %d: %s; want %q in it", answer.Code, body, want)
 					}

@@ -149,10 +149,11 @@ func (w *Weighing) edit(kv *mvccpb.KeyValue) (value []byte, change *Change, err 
 		return nil, nil, err
 	}
 	weights := text(annotations, registry.WeightAnnotation)
+	note := ""
 	if isForAll(weights) {
 		idle, err := notReady(key, kv.Value)
-		if err != nil {
-			return nil, nil, err
+		if err != nil { // nodes leave those endpoints out, and serve the others
+			note = "endpoints that are not ready have no weight of their own in it now: " + err.Error()
 		}
 		all = append(all, idle...)
 	}
@@ -165,7 +166,11 @@ func (w *Weighing) edit(kv *mvccpb.KeyValue) (value []byte, change *Change, err 
 			continue
 		}
 		old, given := said.get(a)
-		switch remembered, ok := before.get(a); {
+		remembered, ok := before.get(a)
+		if last, known := ours.get(a); known && last != old { // another hand has ended what is remembered
+			ok = false
+		}
+		switch {
 		case w.Undo && ok && remembered == "":
 			said.remove(a)
 		case w.Undo && ok:
@@ -176,7 +181,7 @@ func (w *Weighing) edit(kv *mvccpb.KeyValue) (value []byte, change *Change, err 
 			said.set(a, "1")
 		case w.Undo:
 		default:
-			if last, known := ours.get(a); !ok || known && last != old { // another hand has ended what is remembered
+			if !ok {
 				before.set(a, old)
 			}
 			said.set(a, strconv.Itoa(w.Weight))
@@ -196,7 +201,7 @@ func (w *Weighing) edit(kv *mvccpb.KeyValue) (value []byte, change *Change, err 
 	put(annotations, registry.WeightAnnotation, change.After)
 	put(annotations, beforeAnnotation, before.String())
 	put(annotations, givenAnnotation, ours.String())
-	change.Did = wrote
+	change.Did, change.Note = wrote, note
 	value, err = json.Marshal(record)
 	if err != nil {
 		return nil, nil, err
@@ -219,10 +224,11 @@ func notReady(key string, value []byte) (addresses []string, err error) {
 		return nil, err
 	}
 	for _, endpoint := range objects(record["endpoints"]) {
-		delete(endpoint, "conditions")
+		take(endpoint, "conditions")
 	}
 	for _, s := range objects(record["subsets"]) {
-		s["addresses"] = s["notReadyAddresses"]
+		take(s, "addresses")
+		s["addresses"] = take(s, "notReadyAddresses")
 	}
 	made, err := json.Marshal(record)
 	if err != nil {
@@ -230,7 +236,7 @@ func notReady(key string, value []byte) (addresses []string, err error) {
 	}
 	lists, err := endpointsOf(key, made)
 	if err != nil {
-		return nil, fmt.Errorf("with the endpoints that are not ready: %w", err)
+		return nil, err
 	}
 	for _, p := range lists.Ready {
 		for a := range p.Addrs.All() {
@@ -238,6 +244,17 @@ func notReady(key string, value []byte) (addresses []string, err error) {
 		}
 	}
 	return addresses, nil
+}
+
+// take removes a field, whose name nodes take in any letter case, and returns what it held.
+func take(object map[string]any, field string) (held any) {
+	for name, value := range object {
+		if strings.EqualFold(name, field) {
+			held = value
+			delete(object, name)
+		}
+	}
+	return held
 }
 
 // objects returns the objects of a list.

@@ -91,6 +91,14 @@ var weighCases = []struct {
 		{byHand: new(""), ask: "0 10.0.0.1:80", want: map[string]string{endpointsKey: "10.0.0.1:80=0"}},
 		{ask: "undo 10.0.0.1:80", want: map[string]string{endpointsKey: ""}},
 	}},
+	{"an undo after another hand has given a weight", map[string]string{endpointsKey: `{"id":"web","endpoints":["10.0.0.1:80","10.0.0.2:80"],"other":1.50}`}, []weighStep{
+		{ask: "0 10.0.0.1:80", want: map[string]string{endpointsKey: "10.0.0.1:80=0"}},
+		{byHand: new("10.0.0.1:80=5"), ask: "undo 10.0.0.1:80", want: map[string]string{endpointsKey: "10.0.0.1:80=5"}},
+		{ask: "0 10.0.0.1:80", want: map[string]string{endpointsKey: "10.0.0.1:80=0"}},
+		{byHand: new("10.0.0.1:80=7"), ask: "undo 10.0.0.1:80", want: map[string]string{endpointsKey: "10.0.0.1:80=7"}},
+		{ask: "0 10.0.0.1:80", want: map[string]string{endpointsKey: "10.0.0.1:80=0"}},
+		{ask: "undo 10.0.0.1:80", want: map[string]string{endpointsKey: "10.0.0.1:80=7"}}, // what the other hand ended is forgotten
+	}},
 	{"a drain by an earlier release, which remembers less", map[string]string{endpointsKey: `{"id":"web","endpoints":["10.0.0.1:80","10.0.0.2:80"],
 		"annotations":{"kube-proxy/weight":"10.0.0.1:80=0","drained-by-hand/weights-before":"10.0.0.1:80=5"},"other":1.50}`}, []weighStep{
 		{ask: "3 10.0.0.1:80", want: map[string]string{endpointsKey: "10.0.0.1:80=3"}},
@@ -101,6 +109,18 @@ var weighCases = []struct {
 		{"notReadyAddresses":[{"ip":"10.0.0.4"}],"ports":[{"name":"b","port":81}]}],"other":1.50}`}, []weighStep{
 		{ask: "0 10.0.0.1", want: map[string]string{endpointsKey: "10.0.0.1:80=0,10.0.0.2:80=5,10.0.0.3:80=5,10.0.0.4:81=5"}},
 		{ask: "undo 10.0.0.1", want: map[string]string{endpointsKey: "10.0.0.1:80=5,10.0.0.2:80=5,10.0.0.3:80=5,10.0.0.4:81=5"}},
+	}},
+	{"one weight for all, and an endpoint that is not ready and of no use", map[string]string{endpointsKey: `{"kind":"Endpoints","apiVersion":"v1","metadata":{"name":"web","annotations":{"kube-proxy/weight":"5"}},
+		"subsets":[{"addresses":[{"ip":"10.0.0.1"},{"ip":"10.0.0.2"}],"notReadyAddresses":[{"ip":5}],"ports":[{"port":80}]}],"other":1.50}`}, []weighStep{
+		{ask: "0 10.0.0.1", says: "endpoints that are not ready have no weight of their own in it now: ", want: map[string]string{endpointsKey: "10.0.0.1:80=0,10.0.0.2:80=5"}},
+	}},
+	{"one weight for all of Endpoints, with fields in another letter case", map[string]string{endpointsKey: `{"kind":"Endpoints","apiVersion":"v1","metadata":{"name":"web","annotations":{"kube-proxy/weight":"5"}},
+		"subsets":[{"Addresses":[{"ip":"10.0.0.1"},{"ip":"10.0.0.2"}],"NotReadyAddresses":[{"ip":"10.0.0.3"}],"ports":[{"port":80}]}],"other":1.50}`}, []weighStep{
+		{ask: "0 10.0.0.1", want: map[string]string{endpointsKey: "10.0.0.1:80=0,10.0.0.2:80=5,10.0.0.3:80=5"}},
+	}},
+	{"one weight for all of a slice, with conditions in another letter case", map[string]string{sliceA: strings.Replace(slice(`"kube-proxy/weight":"5"`, `"10.0.0.1"`, `"10.0.0.2"`, `"10.0.0.3"`),
+		`{"addresses":["10.0.0.3"]}`, `{"addresses":["10.0.0.3"],"Conditions":{"ready":false}}`, 1)}, []weighStep{
+		{ask: "0 10.0.0.1", want: map[string]string{sliceA: "10.0.0.1:80=0,10.0.0.2:80=5,10.0.0.3:80=5"}},
 	}},
 	{"one weight for all of a slice, some of which are not ready", map[string]string{sliceA: strings.Replace(slice(`"kube-proxy/weight":"0"`, `"10.0.0.1"`, `"10.0.0.2"`),
 		`{"addresses":["10.0.0.2"]}`, `{"addresses":["10.0.0.2"],"conditions":{"ready":false}},{"addresses":["10.0.0.3"],"conditions":{"ready":false,"terminating":true}}`, 1)}, []weighStep{

@@ -24,7 +24,7 @@ func (*Store) Keep(registry.ListenerID, int) (bool, error) { return false, nil }
 func (*Store) Forget(registry.ListenerID) error { return nil }
 
 // Has does nothing.
-func (*Store) Has([]registry.ListenerID) {}
+func (*Store) Has(map[registry.ListenerID]struct{}) {}
 
 // Flush does nothing.
 func (*Store) Flush() error { return nil }

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"errors"
+	"iter"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kubeproxy/cmd/internal/control"
+	"kubeproxy/cmd/internal/metrics"
 	"kubeproxy/internal/takeover"
 	"kubeproxy/proxy/balance"
 	"kubeproxy/proxy/proxytest"
@@ -80,21 +82,19 @@ func TestAProcessThatBeginsAloneIsWaitedForUntilASuccessorFindsIt(t *testing.T) 
 	s := newSuccession(t, t.Context(), slow)
 	go s.OnUpdate(registry.Batch{})
 	proxytest.Receive(t, slow.begun, "the first state")
-	other := func() error {
-		asks, giveUp := context.WithTimeout(t.Context(), 100*time.Millisecond)
-		defer giveUp()
-		_, err := takeover.Take(asks, s.path, nil, nil)
-		return err
-	}
-	if err := other(); !errors.Is(err, context.DeadlineExceeded) {
+	asks, giveUp := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer giveUp()
+	if _, err := takeover.Take(asks, s.path, nil, nil); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("while it opens its ports another process is told %v; want that it waits", err)
 	}
 	close(slow.goOn)
 	proxytest.Receive(t, s.serving, "the first state to be in force")
 	s.stopListening()
-	if err := other(); !errors.Is(err, takeover.ErrNobody) {
-		t.Errorf("once it has ended another process is told %v; want %v", err, takeover.ErrNobody)
+	taken, err := takeover.Take(t.Context(), s.path, nil, nil)
+	if !errors.Is(err, takeover.ErrNobody) {
+		t.Fatalf("once it has ended another process is told %v; want %v", err, takeover.ErrNobody)
 	}
+	taken.Close()
 }
 
 // TestOverridesThatHaveEndedInThePredecessorAreNotInForceAgain: the file of a process that began at the same time has them.
@@ -141,27 +141,75 @@ func TestOverridesThatHaveEndedInThePredecessorAreNotInForceAgain(t *testing.T) 
 	}
 }
 
+// A releasingProcess has nothing to hand over, and says when it has released that.
+type releasingProcess struct {
+	takeover.Predecessor
+	released chan struct{}
+}
+
+func (releasingProcess) Listeners() ([]takeover.Item, error)                  { return nil, nil }
+func (releasingProcess) Lend(bool, func([]takeover.Item) error) (bool, error) { return false, nil }
+func (releasingProcess) Freeze(context.Context) (iter.Seq2[takeover.Item, error], error) {
+	return func(func(takeover.Item, error) bool) {}, nil
+}
+func (p releasingProcess) Release() { close(p.released) }
+
+// A servingCarrier takes over, and does what a test wants once its predecessor has its word.
+type servingCarrier struct {
+	carrier
+	serve func()
+}
+
+func (servingCarrier) AdoptListeners([]takeover.Item) (bool, error)       { return true, nil }
+func (servingCarrier) OnUpdate(registry.Batch)                            {}
+func (servingCarrier) Borrow(items iter.Seq2[takeover.Item, error]) error { return drained(items) }
+func (servingCarrier) Adopt(items iter.Seq2[takeover.Item, error]) error  { return drained(items) }
+func (s servingCarrier) Serve()                                           { s.serve() }
+
+func drained(items iter.Seq2[takeover.Item, error]) (err error) {
+	for _, failed := range items {
+		err = errors.Join(err, failed)
+	}
+	return err
+}
+
 // TestAProcessThatIsToldToStopWhileItTakesOverStopsOnceThatIsOver: its predecessor may have released all clients by then, which it serves and drains.
 func TestAProcessThatIsToldToStopWhileItTakesOverStopsOnceThatIsOver(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
-	slow := &slowCarrier{begun: make(chan struct{}), goOn: make(chan struct{})}
-	s := newSuccession(t, ctx, slow)
-	stopped := make(chan error)
+	defer stop()
+	predecessor := releasingProcess{released: make(chan struct{})}
+	told, stopped := make(chan struct{}), make(chan error, 1)
+	s := newSuccession(t, ctx, servingCarrier{serve: func() {
+		proxytest.Receive(t, predecessor.released, "the word")
+		stop()
+		select {
+		case <-told:
+			t.Error("the carrier is told to stop before it serves what the predecessor has released")
+		case <-time.After(100 * time.Millisecond): // it would be told at once
+		}
+	}})
+	s.counters = metrics.New("", "", metrics.Choice{})
+	l, err := takeover.Listen(s.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	handedOver := make(chan bool, 1)
+	go func() { handedOver <- l.Run(t.Context(), predecessor, func() []takeover.Item { return nil }) }()
 	go func() {
 		stopped <- s.runCarrier(ctx, func(ctx context.Context) error {
 			<-ctx.Done()
+			close(told)
 			return nil
 		})
 	}()
-	go s.OnUpdate(registry.Batch{})
-	proxytest.Receive(t, slow.begun, "the first state")
-	stop()
-	select {
-	case <-stopped:
-		t.Error("the carrier is told to stop meanwhile")
-	case <-time.After(100 * time.Millisecond): // it would be told at once
-		close(slow.goOn)
-		proxytest.Receive(t, stopped, "the end of the carrier")
+	s.OnUpdate(registry.Batch{})
+	s.stopListening()
+	if err := proxytest.Receive(t, stopped, "the end of the carrier"); err != nil {
+		t.Error(err)
+	}
+	if !proxytest.Receive(t, handedOver, "the end of the predecessor") {
+		t.Error("the predecessor has not handed over")
 	}
 }
 

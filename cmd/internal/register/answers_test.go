@@ -248,23 +248,83 @@ func (w *world) putBack(in *instance) {
 	}
 }
 
-func TestARecordWithoutALeaseIsKeptTrueThoughTheCheckHasNeverPassed(t *testing.T) {
+// wait has the record without a lease, which the registrar has seen, be as old as one that no registrar keeps.
+func (in *instance) wait() {
+	in.straySince = in.straySince.Add(-in.cfg.TTL/3 - requestTimeout - lastPause)
+}
+
+func TestARecordThatNoRegistrarKeepsIsDeletedThoughTheCheckHasNeverPassed(t *testing.T) {
+	w := newWorld(t)
+	for _, c := range []struct {
+		name string
+		act  func(*instance)
+	}{
+		{"at a look", func(in *instance) { w.reconcile(in, true) }},
+		{"at a stop", func(in *instance) { in.leave(t.Context()) }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			in := w.unchecked()
+			w.putBack(in)
+			in.checked(result{err: errors.New("it does not answer")})
+			w.reconcile(in, true)
+			in.wait()
+			c.act(in)
+			if r := w.now(in.key); r != nil || in.lease != 0 {
+				t.Errorf("the record is %+v, and the registrar's lease %x; want none", r, in.lease)
+			}
+		})
+	}
+}
+
+// A restore puts the record of a registrar that lives back without a lease. Until that one looks, a second one which has written nothing leaves it.
+func TestARegistrarThatHasWrittenNothingLeavesARestoredRecordToTheOneThatKeepsIt(t *testing.T) {
+	w := newWorld(t)
+	fail := func(in *instance) { in.checked(result{err: errors.New("it does not answer")}) }
+	for _, c := range []struct {
+		name string
+		act  func(*instance)
+	}{
+		{"before the first check", func(in *instance) { w.reconcile(in, true) }},
+		{"after a check that fails", func(in *instance) { fail(in); w.reconcile(in, true) }},
+		{"written anew since the last look", func(in *instance) {
+			fail(in)
+			w.reconcile(in, true)
+			in.wait()
+			w.putBack(in)
+			w.reconcile(in, true)
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			in := w.unchecked()
+			in.cfg.TTL = time.Hour // the other one has the time to look, however slow the test is
+			w.putBack(in)
+			c.act(in)
+			for _, when := range []string{"after a look", "after a stop"} {
+				if r := w.now(in.key); r == nil || r.owner != "earlier" || r.now != ready || r.lease != 0 {
+					t.Errorf("%s the record is %+v; want it as it was put back", when, r)
+				}
+				in.leave(t.Context())
+			}
+		})
+	}
+}
+
+func TestARecordThatGoesWhileItIsWithdrawnIsNotWrittenForAnInstanceThatNeverPassed(t *testing.T) {
 	w := newWorld(t)
 	in := w.unchecked()
 	w.putBack(in)
-	before := w.now(in.key)
-	w.reconcile(in, true)
-	if r := w.now(in.key); *r != *before {
-		t.Errorf("the record is %+v before the first check; want it as it was", r)
-	}
 	in.checked(result{err: errors.New("it does not answer")})
 	w.reconcile(in, true)
-	if r := w.now(in.key); r == nil || r.now != failing || r.lease == 0 {
-		t.Errorf("the record is %+v; want one that is not ready, with a lease", r)
-	}
-	in.leave(t.Context())
-	if r := w.now(in.key); r != nil {
-		t.Errorf("the record is %+v after the registrar has left; want none", r)
+	in.wait()
+	w.wrap(in, func(txn clientv3.Txn) (*clientv3.TxnResponse, error) {
+		if _, err := w.c.Delete(t.Context(), in.key); err != nil {
+			return nil, err
+		}
+		return txn.Commit()
+	})
+	w.reconcile(in, true)
+	if r := w.now(in.key); r != nil || in.published {
+		t.Errorf("the record is %+v, published: %v; want none", r, in.published)
 	}
 }
 
@@ -274,7 +334,6 @@ func TestARecordWithoutALeaseIsDeletedByARegistrarThatHasNoLeaseEither(t *testin
 		name  string
 		lived func(*instance)
 	}{
-		{"before the first check", func(*instance) {}},
 		{"its lease is lost, and no check has passed since", func(in *instance) {
 			in.checked(result{})
 			w.reconcile(in, true)
@@ -304,6 +363,10 @@ func TestARefusedDeletionOfARecordWithoutALeaseFails(t *testing.T) {
 	w := newWorld(t)
 	in := w.unchecked()
 	w.putBack(in)
+	if err := in.withdraw(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	in.wait()
 	w.wrap(in, func(clientv3.Txn) (*clientv3.TxnResponse, error) { return nil, rpctypes.ErrPermissionDenied })
 	if err := in.withdraw(t.Context()); err == nil {
 		t.Error("no error")

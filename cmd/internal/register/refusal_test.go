@@ -81,14 +81,16 @@ func TestAFullEtcdKeepsARecordThatIsTrue(t *testing.T) {
 	in.leave(t.Context())
 }
 
-// A full etcd grants no lease either. The record that says that the instance is ready, and has none, is deleted all the same.
+// A full etcd does not let a record be called not ready. One that no registrar keeps is deleted all the same.
 func TestAFullEtcdDeletesARecordWithoutALeaseOfAnInstanceThatFails(t *testing.T) {
 	w := newWorld(t)
 	in := w.unchecked()
 	w.putBack(in)
 	w.raiseAlarm()
 	in.checked(result{err: errors.New("it does not answer")})
-	w.reconcile(in, false) // which tells that etcd is full
+	w.reconcile(in, true)
+	in.wait()
+	w.reconcile(in, true)
 	if r := w.now(in.key); r != nil {
 		t.Errorf("the record is %+v; want none", r)
 	}

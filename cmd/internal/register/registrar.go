@@ -58,6 +58,9 @@ type Registrar struct {
 	withheld    bool // it is not written, for the service has a record of endpoints that would lose its clients
 	untrue      bool // etcd has refused to write that the instance is not ready, and may still hold a record that says it is
 	failures    int  // attempts in a row that failed
+
+	stray      int64     // revision of the record at the last look at one without a lease; zero: there was none
+	straySince time.Time // when that revision was seen first
 }
 
 // New returns a registrar that has not begun. It checks the configuration and touches no network.
@@ -165,9 +168,12 @@ func attempt(ctx context.Context) (context.Context, context.CancelFunc) {
 func (r *Registrar) reconcile(ctx context.Context) (again time.Duration) {
 	ctx, cancel := attempt(ctx)
 	defer cancel()
-	wanted, err := r.wantsRecord(ctx)
-	if wanted {
+	var err error
+	switch {
+	case r.answers || r.mayHaveWritten():
 		err = r.publish(ctx)
+	case r.toldFailing: // an instance whose check has only failed has no record, and gets none
+		err = r.withdraw(ctx)
 	}
 	if err != nil {
 		return r.failed(err)
@@ -183,18 +189,6 @@ func (r *Registrar) reconcile(ctx context.Context) (again time.Duration) {
 		return waitingPause
 	}
 	return r.cfg.TTL / 3
-}
-
-// wantsRecord reports whether there is a record to keep true. An instance whose check has only failed has none, but for one without a lease.
-func (r *Registrar) wantsRecord(ctx context.Context) (bool, error) {
-	if r.answers || r.mayHaveWritten() {
-		return true, nil
-	}
-	if !r.toldFailing { // nothing is known of the instance yet
-		return false, nil
-	}
-	kv, err := r.read(ctx)
-	return kv != nil && kv.Lease == 0, err
 }
 
 // mayHaveWritten reports whether the record has been ours, as far as is known.
@@ -368,10 +362,19 @@ func (r *Registrar) state() state {
 }
 
 // isOurs reports whether no other registrar keeps the record. Each one writes with a lease, so a record without one was written by hand or put
-// back from a dump. It never expires, and says what it says for ever unless we treat it as our own.
+// back from a dump. It never expires, and says what it says for ever unless we treat it as our own. If we have written nothing, another registrar
+// may be about to write it anew.
 func (r *Registrar) isOurs(kv *mvccpb.KeyValue) bool {
 	owner, _ := readOwner(kv.Value)
-	return owner == r.owner || kv.Lease == 0
+	return owner == r.owner || kv.Lease == 0 && (r.mayHaveWritten() || r.isForsaken(kv))
+}
+
+// isForsaken reports whether a record without a lease has stayed as it is for so long that a registrar which lives would have written it anew.
+func (r *Registrar) isForsaken(kv *mvccpb.KeyValue) bool {
+	if kv.ModRevision != r.stray {
+		r.stray, r.straySince = kv.ModRevision, time.Now()
+	}
+	return time.Since(r.straySince) >= r.cfg.TTL/3+requestTimeout+lastPause
 }
 
 // mayReplace reports whether the record, as it is, is ours to write. Another registrar's record is, once: the one that was
@@ -433,6 +436,9 @@ func (r *Registrar) withdraw(ctx context.Context) error {
 		return err
 	}
 	if kv != nil && r.isOurs(kv) {
+		if !r.mayHaveWritten() {
+			glog.Infof("%s: deleting the record: it has no lease, and no registrar keeps it", r.key)
+		}
 		if err := r.remove(ctx, kv); err != nil {
 			return fmt.Errorf("delete the record: %w", r.dialer.Explain(ctx, err))
 		}

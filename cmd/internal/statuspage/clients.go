@@ -16,6 +16,7 @@ import (
 const (
 	maxClientRows = 50
 	listTimeout   = time.Second
+	freshList     = 2 * time.Second // a list is shown as of now for so long
 )
 
 // A clientTable is the clients of one service at one moment: those that are idle the longest, since a client that hangs is one of them.
@@ -23,6 +24,9 @@ type clientTable struct {
 	Rows    []clientRow
 	All     int    // that were met
 	Missing string // why there may be more; "" if there are not
+	AsOf    string // "" if that is about now
+
+	at time.Time
 }
 
 // A clientRow is one client as it is shown.
@@ -40,13 +44,17 @@ type clientRow struct {
 // clientsOf lists the clients of a service. Viewers wait for each other meanwhile, and no client waits for them.
 func (p *Page) clientsOf(name registry.Name) *clientTable {
 	if t, ok := p.clients.Of(name, func() *clientTable { return listClients(&p.node, name) }); ok {
-		return t
+		shown := *t // viewers share it
+		if now := time.Now(); now.Sub(t.at) > freshList {
+			shown.AsOf = format.Clock(t.at, now)
+		}
+		return &shown
 	}
 	return &clientTable{Missing: "The clients are not listed yet: to list those of other services took long."}
 }
 
 func listClients(node *Node, name registry.Name) *clientTable {
-	t := new(clientTable)
+	t := &clientTable{at: time.Now()}
 	if node.Proxier.KernelStatus() != nil {
 		t.Missing = "Clients that the kernel carries are not listed: conntrack -L has those."
 	}

@@ -100,6 +100,43 @@ func TestAListOfClientsThatHasNoTimeYetSaysSo(t *testing.T) {
 	})
 }
 
+// TestTheClientsOfAServiceThatIsNotThereAreNotListed: who asks for names that nobody has takes no time from lists of services.
+func TestTheClientsOfAServiceThatIsNotThereAreNotListed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(1)
+		p := s.page(t)
+		for i := range 100 {
+			get(t, p, serviceHref(numbered(i+1)))
+		}
+		if s.listed != 0 {
+			t.Errorf("clients of services that are not there were listed %d times", s.listed)
+		}
+		v := p.service(httptest.NewRequest("GET", serviceHref(numbered(1)), nil))
+		if missing := v.data.(serviceData).Clients.Missing; !strings.Contains(missing, "some may go on") {
+			t.Errorf("a page that was open before says %q", missing)
+		}
+	})
+}
+
+// TestAListOfClientsSaysAsOfWhenItIs, if that is not about now.
+func TestAListOfClientsSaysAsOfWhenItIs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(1)
+		s.listing = 100 * time.Millisecond
+		p := s.page(t)
+		as := "As of " + time.Now().Format(time.TimeOnly) + ": "
+		for _, old := range []bool{false, false, false, true, true} {
+			if got := elementText(t, get(t, p, serviceHref(numbered(0))).Body.String(), "clients"); strings.Contains(got, as) != old {
+				t.Errorf("%s the list says %q; want it to say %q: %v", time.Now().Format(time.TimeOnly), got, as, old)
+			}
+			time.Sleep(800 * time.Millisecond)
+		}
+		if s.listed != 1 {
+			t.Errorf("clients were listed %d times", s.listed)
+		}
+	})
+}
+
 // streamed runs a stream until ctx ends, and returns its events.
 func streamed(t *testing.T, p *Page, of string, meanwhile func()) (events []map[string]string) {
 	t.Helper()

@@ -124,8 +124,8 @@ func (p *Page) service(r *http.Request) view {
 	}
 	d.addEndings(p, s)
 	d.ActionPath = p.node.ActionPath
-	d.Clients = new(clientTable)
-	if name != (registry.Name{}) { // which would select all clients
+	d.Clients = &clientTable{Missing: "Clients of a service that is not there are not listed; some may go on."}
+	if !missing && name != (registry.Name{}) { // no name would select all clients
 		d.Clients = p.clientsOf(name)
 	}
 	d.Changes, _ = p.changesOf(maxServiceChanges, func(e *history.Entry) bool { return e.Service == name.Label() }, s.at)
