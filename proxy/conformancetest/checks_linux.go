@@ -3,6 +3,7 @@ package conformancetest
 import (
 	"bufio"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/netip"
@@ -193,10 +194,18 @@ func (s suite) TestAConnectionThatBeganWhileAllChecksFailedGoesOn(t *testing.T) 
 	n.apply(failing(registry.Failure{Close: true}, checkedService("web", tcp(at.Port()), registry.Check{Path: "/healthz"})), endpoints("web", addrs...))
 	n.failing(2)
 	talk := proxytest.TalkTo(t, at)
-	passExcept(all, talk.MustSay(t, "hello"))
+	who := talk.MustSay(t, "hello")
+	passExcept(all, who)
 	n.failing(1)
-	if _, err := talk.Say(strings.Repeat("bulk", 8<<20)); err != nil {
-		t.Fatalf("32 MB: %v", err)
+	const lines = 16
+	line := strings.Repeat("bulk", 1<<18) + "\n"
+	go func() {
+		for range lines { // one after the other: it moves when several megabytes come without a pause
+			_, _ = io.WriteString(talk.Conn, line) // who reads notices
+		}
+	}()
+	if heard, err := io.CopyN(io.Discard, talk.Conn, int64(lines*len(who+": "+line))); err != nil {
+		t.Fatalf("after %d bytes: %v", heard, err)
 	}
 	talk.MustSay(t, "still here")
 }

@@ -9,6 +9,7 @@ import (
 	"kubeproxy/proxy/kernel"
 	"kubeproxy/proxy/proxytest"
 	"kubeproxy/proxy/removal"
+	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
 )
 
@@ -71,6 +72,38 @@ func TestAConnectionThatBeganWhileAllChecksFailedGoesOverToItsEndpoint(t *testin
 			if _, err := talk.Say("still here"); err == nil {
 				t.Error("it goes on although its endpoint was removed, which closes connections")
 			}
+		})
+	}
+}
+
+// The successor closes what the predecessor would have closed at its own next check.
+func TestAConnectionOfAnEndpointWhoseChecksFailInTheSuccessorFirstIsClosed(t *testing.T) {
+	for _, lent := range []bool{true, false} {
+		t.Run(fmt.Sprint("lent: ", lent), func(t *testing.T) {
+			first, second := liveConfig(), liveConfig()
+			first.Checks.Interval, second.Checks.Interval, second.Checks.Fall = time.Hour, checkEvery, 1
+			nodes := newNodesOf(t, first, second)
+			all, addrs := sites(t, 200, 200)
+			port := proxytest.FreePort(t)
+			records := []change{failing(registry.Failure{Close: true}, checkedAsFlagsSay("web", tcp(port), "/healthz")), endpoints("web", addrs...)}
+			nodes[0].apply(records...)
+			talks := make(map[string]*proxytest.Talk)
+			for len(talks) < 2 {
+				talk := proxytest.TalkTo(t, proxytest.On(port))
+				talks[talk.MustSay(t, "hello")] = talk
+			}
+			all[0].status.Store(500)
+			nodes[0].passWith(nodes[1], func() {
+				if lent {
+					nodes[0].lendTo(nodes[1])
+				}
+				nodes[1].failing(1)
+			}, records...)
+			if err := proxytest.Discard(talks["web-0"].Conn); !proxytest.IsReset(err) {
+				t.Errorf("the client of the endpoint that fails saw %v; want a reset", err)
+			}
+			talks["web-1"].MustSay(t, "still here")
+			proxytest.Eventually(t, func() bool { return totalsOf(nodes[1], "web").Ended[traffic.EndpointFailed] == 1 }, "one connection to end for the checks")
 		})
 	}
 }

@@ -48,6 +48,7 @@ type Progress struct {
 	ToBackend, ToClient []byte // read from the other side, and not yet written
 	End                 Teardown
 	Header              uint16 // bytes at the begin of ToBackend that are the PROXY header, and do not count as sent
+	Stays               bool   // at an endpoint whose checks fail: it began after they did
 }
 
 // A Rest is what has become of a connection that was lent. It has no descriptors: the successor has them.
@@ -103,6 +104,7 @@ func (t *TCP) fields(c *codec) {
 	c.ip(&t.At)
 	c.text(&t.TLVs)
 	c.uint16(&t.Introduced)
+	c.bool(&t.Stays)
 }
 
 func (p *Progress) fields(c *codec) {
@@ -124,15 +126,21 @@ func (p *Progress) fields(c *codec) {
 	c.uint16(&p.Header)
 }
 
-// doubts is the fields that came later: each message has them at its end.
+// doubts is fields that came later: each message has them after those that it had, and Stays after them.
 func (p *Progress) doubts(c *codec) {
 	c.bool(&p.End.Client.Doubtful)
 	c.bool(&p.End.Backend.Doubtful)
 }
 
-func (*Rest) kind() uint16      { return kindRest }
-func (*Rest) descriptors() int  { return 0 }
-func (r *Rest) fields(c *codec) { c.uint(&r.Lent); r.Progress.fields(c); r.Progress.doubts(c) }
+func (*Rest) kind() uint16     { return kindRest }
+func (*Rest) descriptors() int { return 0 }
+func (r *Rest) fields(c *codec) {
+	c.uint(&r.Lent)
+	r.Progress.fields(c)
+	r.Progress.doubts(c)
+	c.bool(&r.Stays)
+}
+
 func (r *Rest) problem() error {
 	if r.Lent == 0 {
 		return errors.New("the rest of no connection")

@@ -30,7 +30,7 @@ var progress = Progress{
 		Client: SideEnd{Finished: true, FIN: true, SawEPIPE: true, Doubtful: true}, Backend: SideEnd{Finished: true, Broken: true},
 		Reason: "client_reset", Flushing: true, Delivered: 77, TimeLeft: time.Minute, Timed: true,
 	},
-	Header: 8,
+	Header: 8, Stays: true,
 }
 
 var talk = Talk{

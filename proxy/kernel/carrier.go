@@ -32,7 +32,7 @@ func New(bind netip.Addr, node Node) *Carrier {
 	node.bind = bind
 	return &Carrier{
 		node: node, wake: make(chan struct{}, 1),
-		open: openTable, forwards: forwarding.Missing, drops: forwarding.Dropping, flush: deleteFlows, list: listFlows, succeeded: anotherHasATable,
+		open: openTable, forwards: forwarding.Missing, drops: forwarding.Dropping, flush: deleteFlows, list: listFlows, others: flowsOfOthers,
 		dirty:      make(map[*rotation.Rotation]struct{}),
 		off:        errNotYet,
 		ports:      make(map[registry.ListenerID]*port),
@@ -166,8 +166,8 @@ func (c *Carrier) Stop(shared bool) {
 	c.applyLocked()
 }
 
-// Close deletes the table. Unless another process serves the ports, and has a table, it deletes the UDP flows, too: nobody else would, and clients
-// that go on would keep an endpoint that may leave.
+// Close deletes the table, and the UDP flows that no table of another process looks after: clients that go on would keep an endpoint that may leave.
+// If another process serves the ports, and has a table, it looks after all of them.
 func (c *Carrier) Close() {
 	c.flushing.Lock()
 	defer c.flushing.Unlock()

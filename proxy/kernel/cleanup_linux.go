@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -9,8 +10,6 @@ import (
 	"syscall"
 
 	"github.com/google/nftables"
-	"github.com/mdlayher/netlink"
-	"golang.org/x/sys/unix"
 
 	"kubeproxy/proxy/kernel/forwarding"
 	"kubeproxy/registry"
@@ -28,9 +27,12 @@ var aTableOfOurs = regexp.MustCompile(`^` + tablePrefix + `[0-9]+-[0-9a-f]{8}$`)
 // A process of ours cannot leave a table: the kernel deletes it with the socket that owns it. But a ruleset that is saved while the process
 // runs has the table, and a program that restores it may make the table without an owner.
 func Cleanup() (deleted, owned []string, err error) {
-	conn, free, owned, err := tablesOfOurs()
+	conn, free, others, err := tablesOfOurs()
 	if err != nil {
-		return nil, owned, err
+		return nil, nil, err
+	}
+	for _, t := range others {
+		owned = append(owned, t.Name)
 	}
 	for _, t := range free {
 		if err := deleteTable(conn, t); err != nil {
@@ -41,14 +43,17 @@ func Cleanup() (deleted, owned []string, err error) {
 	return deleted, owned, nil
 }
 
-// anotherHasATable reports whether another process of ours has a table.
-func anotherHasATable() (bool, error) {
-	_, _, owned, err := tablesOfOurs()
-	return len(owned) > 0, err
+// flowsOfOthers returns the UDP flows that tables of other processes of ours make; nil: there is no such table.
+func flowsOfOthers() (map[flow]bool, error) {
+	conn, _, owned, err := tablesOfOurs()
+	if err != nil || len(owned) == 0 {
+		return nil, err
+	}
+	return flowsIn(conn, owned...)
 }
 
-// tablesOfOurs returns the tables that have a name like ours and belong to no process, and the names of those that do.
-func tablesOfOurs() (conn *nftables.Conn, free []*nftables.Table, owned []string, err error) {
+// tablesOfOurs returns the tables that have a name like ours: those that belong to no process, and those that do.
+func tablesOfOurs() (conn *nftables.Conn, free, owned []*nftables.Table, err error) {
 	if conn, err = nftables.New(); err != nil {
 		return nil, nil, nil, fmt.Errorf("netlink: %w", err)
 	}
@@ -60,16 +65,10 @@ func tablesOfOurs() (conn *nftables.Conn, free []*nftables.Table, owned []string
 		return nil, nil, nil, fmt.Errorf("list tables: %w", err)
 	}
 	for _, t := range tables {
-		if !aTableOfOurs.MatchString(t.Name) {
-			continue
-		}
-		has, err := hasOwner(t.Name)
 		switch {
-		case errors.Is(err, syscall.ENOENT): // its process has just ended
-		case err != nil:
-			return nil, nil, owned, fmt.Errorf("read table %s: %w", t.Name, err)
-		case has:
-			owned = append(owned, t.Name)
+		case !aTableOfOurs.MatchString(t.Name):
+		case hasOwner(t):
+			owned = append(owned, t)
 		default:
 			free = append(free, t)
 		}
@@ -77,60 +76,41 @@ func tablesOfOurs() (conn *nftables.Conn, free []*nftables.Table, owned []string
 	return conn, free, owned, nil
 }
 
-// hasOwner reports whether a table belongs to a socket.
-func hasOwner(table string) (bool, error) {
-	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
-	if err != nil {
-		return false, err
-	}
-	defer conn.Close()
-	attributes, err := netlink.MarshalAttributes([]netlink.Attribute{{Type: unix.NFTA_TABLE_NAME, Data: name(table)}})
-	if err != nil {
-		return false, err
-	}
-	answers, err := conn.Execute(nftMessage(unix.NFT_MSG_GETTABLE, 0, attributes))
-	if err != nil {
-		return false, err
-	}
-	for _, m := range answers {
-		d, err := netlink.NewAttributeDecoder(m.Data[min(4, len(m.Data)):])
-		if err != nil {
-			return false, err
-		}
-		for d.ByteOrder = binary.BigEndian; d.Next(); {
-			if d.Type() == unix.NFTA_TABLE_FLAGS {
-				return d.Uint32()&tableFlagOwner != 0, d.Err()
-			}
-		}
-	}
-	return false, errors.New("the kernel does not say whose it is")
-}
+// hasOwner reports whether a table belongs to a socket. The kernel writes flags in the byte order of the network, and package nftables reads them in that
+// of the machine: the flag is in the first byte or in the last.
+func hasOwner(t *nftables.Table) bool { return t.Flags&(tableFlagOwner|tableFlagOwner<<24) != 0 }
 
 // deleteTable deletes a table, and the UDP flows to its endpoints. Nothing else would end a flow whose client goes on.
 func deleteTable(conn *nftables.Conn, t *nftables.Table) error {
-	var flows []flow
-	for i := range 2 * atAddresses {
-		p := newPart(t, i)
-		elements, err := conn.GetSetElements(&nftables.Set{Table: t, Name: p.endpoints.Name})
-		if err != nil {
-			continue // it was made by hand: there is no such map
-		}
-		for _, e := range elements {
-			if flow, ok := p.flowOf(e); ok && flow.id.Protocol == registry.UDP {
-				flows = append(flows, flow)
-			}
-		}
-	}
+	flows, _ := flowsIn(conn, t) // it may have been made by hand, without some of the maps
 	conn.DelTable(t)
 	if err := conn.Flush(); err != nil {
 		return err
 	}
-	for _, f := range flows {
+	for f := range flows {
 		if err := deleteFlows(f.id, f.endpoint); err != nil {
 			return fmt.Errorf("the flows of %s to %s: %w", f.id, f.endpoint, err)
 		}
 	}
 	return nil
+}
+
+// flowsIn returns the UDP flows that tables make, of the maps of endpoints that can be read. An error says that one cannot.
+func flowsIn(conn *nftables.Conn, tables ...*nftables.Table) (flows map[flow]bool, failed error) {
+	flows = make(map[flow]bool)
+	for _, t := range tables {
+		for i := range 2 * atAddresses {
+			p := newPart(t, i)
+			elements, err := conn.GetSetElements(&nftables.Set{Table: t, Name: p.endpoints.Name})
+			failed = cmp.Or(failed, err)
+			for _, e := range elements {
+				if f, ok := p.flowOf(e); ok && f.id.Protocol == registry.UDP {
+					flows[f] = true
+				}
+			}
+		}
+	}
+	return flows, failed
 }
 
 // flowOf reads an element of the map of endpoints.

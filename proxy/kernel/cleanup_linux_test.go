@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"bytes"
+	"maps"
 	"net"
 	"net/netip"
 	"slices"
@@ -94,6 +95,34 @@ func TestCleanupEndsTheUDPFlowsOfATable(t *testing.T) {
 			t.Errorf("deleted %q, %v", deleted, err)
 		}
 		client.isAnsweredBy(listener)
+	}
+}
+
+// What a process makes that has begun alone is left to it: see TestCloseDeletesTheFlowsThatNoSuccessorHas.
+func TestTheUDPFlowsThatTablesOfProcessesMakeAreFound(t *testing.T) {
+	if !proxytest.InOwnNetwork(t) {
+		return
+	}
+	leave(t, "kube-proxy-1-0123abcd", change{id: dns, after: addresses("10.0.0.9:53")})
+	if flows, err := flowsOfOthers(); flows != nil || err != nil {
+		t.Errorf("without a process there are %v, %v", flows, err)
+	}
+	newTable(t)
+	if flows, err := flowsOfOthers(); flows == nil || len(flows) > 0 || err != nil {
+		t.Errorf("of a table without ports there are %v, %v; want an empty map", flows, err)
+	}
+	own := at("10.9.9.1", dns)
+	for _, c := range []change{{id: dns, after: addresses("10.0.0.1:53", "10.0.0.2:5353")}, {id: own, after: addresses("10.0.0.1:53")}, {id: web, after: addresses("[fd00::1]:80")}} {
+		if err := newTable(t).apply([]change{c}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := make(map[flow]bool)
+	for _, f := range append(flowsOf(dns, "10.0.0.1:53", "10.0.0.2:5353"), flowsOf(own, "10.0.0.1:53")...) {
+		want[f] = true
+	}
+	if flows, err := flowsOfOthers(); !maps.Equal(flows, want) || err != nil {
+		t.Errorf("there are %v, %v; want %v", flows, err, want)
 	}
 }
 

@@ -66,7 +66,8 @@
 // kernel would stop to translate the packets of connections that it carries. (It does so when the last chain of type nat goes. Such
 // connections are reset then, as those of a relay are when its process ends.)
 //
-// A process deletes its UDP flows at its end, unless another serves its ports and has a table: rules of other programs may keep the kernel translating.
+// A process deletes its UDP flows at its end, but for those that another's table makes, and for all where a successor or predecessor serves its ports and
+// has a table: rules of other programs may keep the kernel translating.
 //
 // UDP flows to an endpoint that leaves, refuses a check, or fails its checks are deleted from the connection table, so that the next datagram
 // finds another endpoint. Replies that are on their way then are lost, so flows to the other endpoints go on, also while the port is

@@ -81,33 +81,33 @@ func (c *Carrier) EndFlows(service registry.Name, endpoint netip.AddrPort) {
 	c.flushEach(ending)
 }
 
-// endFlowsLocked deletes the UDP flows of all ports, for good, unless another process serves the ports, and has a table.
+// endFlowsLocked deletes the UDP flows of all ports, for good, but for those that another process looks after: one that serves the ports and has a table
+// looks after all, and one that found nobody to take over from, after what its table makes.
 func (c *Carrier) endFlowsLocked() error {
-	for _, p := range c.ports {
-		for _, e := range p.flows {
-			c.left = append(c.left, flow{p.id, e})
-		}
-		p.flows = nil
-	}
 	ours := make(map[flow]bool)
 	for _, f := range c.left {
 		ours[f] = true
 	}
-	if len(ours) == 0 {
+	for _, p := range c.ports {
+		for _, e := range p.flows {
+			ours[flow{p.id, e}] = true
+		}
+		p.flows = nil
+	}
+	if c.left = nil; len(ours) == 0 {
 		return nil
 	}
-	if c.shared {
-		if is, err := c.succeeded(); is || err != nil {
-			return err
-		}
+	others, err := c.others()
+	if err != nil || c.shared && others != nil {
+		return err
 	}
 	all, err := c.list() // so that no endpoint is looked for that has none
 	for _, e := range all {
-		if ours[e] || ours[flow{e.id.AtNode(), e.endpoint}] && c.isAtNodeLocked(e.id) {
+		of := flow{e.id.AtNode(), e.endpoint}
+		if (ours[e] || ours[of] && c.isAtNodeLocked(e.id)) && !others[e] && !others[of] {
 			err = cmp.Or(err, c.flush(e.id, e.endpoint))
 		}
 	}
-	c.left = nil
 	return err
 }
 

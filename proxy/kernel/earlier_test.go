@@ -180,20 +180,41 @@ func TestASuccessorDeletesWhatItsPredecessorLeavesAlsoIfTheKernelIsOffMeanwhile(
 }
 
 func TestCloseDeletesTheFlowsThatNoSuccessorHas(t *testing.T) {
-	for _, c := range []struct{ shared, has, stay bool }{
-		{shared: true, has: true, stay: true},
-		{shared: true}, // with a process that does without the kernel
-		{has: true},    // one that serves other ports
-		{},
+	own, node := at("10.0.0.9", dns), at("192.0.2.1", dns)
+	all := append(flowsOf(own, "10.0.0.3:53"), flowsOf(node, "10.0.0.1:53", "10.0.0.2:53")...)
+	for _, c := range []struct {
+		name   string
+		shared bool
+		others []flow // that another process's table makes; nil: there is none
+		asked  error  // why that is not known
+		want   []flow
+	}{
+		{name: "a successor has a table, and looks after all", shared: true, others: []flow{}},
+		{name: "a successor does without the kernel", shared: true, want: all},
+		{name: "another process serves other ports", others: []flow{to("192.0.2.1:54", "10.0.0.1:53"), {web, all[0].endpoint}}, want: all},
+		{name: "there is none", want: all},
+		{
+			name:   "a process has begun alone, and has the same ports",
+			others: []flow{{dns, all[1].endpoint}, {own, all[0].endpoint}},
+			want:   flowsOf(node, "10.0.0.2:53"),
+		},
+		{name: "a process has begun alone, and has one of them at an address", others: flowsOf(node, "10.0.0.1:53", "10.0.0.2:53"), want: all[:1]},
+		{name: "it is not known what others have", asked: errors.New("no descriptors")},
 	} {
 		d := newDesk(t)
-		d.Carrier.succeeded = func() (bool, error) {
+		d.Carrier.others = func() (map[flow]bool, error) {
 			if !d.table().closed {
 				t.Error("what begins after this question is not deleted")
 			}
-			return c.has, nil
+			if c.others == nil {
+				return nil, c.asked
+			}
+			others := make(map[flow]bool)
+			for _, f := range c.others {
+				others[f] = true
+			}
+			return others, nil
 		}
-		own := at("10.0.0.9", dns)
 		d.check("node", "10.0.0.1:53")
 		d.claim(dns, "node", registry.Terms{})
 		d.put(dns, addresses("10.0.0.1:53", "10.0.0.2:53")...)
@@ -207,16 +228,12 @@ func TestCloseDeletesTheFlowsThatNoSuccessorHas(t *testing.T) {
 			to("192.0.2.1:53", "10.0.0.7:53"), to("198.51.100.1:53", "10.0.0.1:53"), to("192.0.2.1:54", "10.0.0.1:53"), // of other programs
 		}
 		d.Close()
-		want := append(flowsOf(own, "10.0.0.3:53"), flowsOf(at("192.0.2.1", dns), "10.0.0.1:53", "10.0.0.2:53")...)
-		if c.stay {
-			want = nil
-		}
-		if got := d.deleted(); !slices.Equal(got, want) {
-			t.Errorf("another process serves the ports: %t, and has a table: %t: %v are deleted; want %v", c.shared, c.has, got, want)
+		if got := d.deleted(); !slices.Equal(got, c.want) {
+			t.Errorf("%s: %v are deleted; want %v", c.name, got, c.want)
 		}
 		d.Close() // once more
 		if got := d.deleted(); len(got) > 0 {
-			t.Errorf("%v are deleted twice", got)
+			t.Errorf("%s: %v are deleted twice", c.name, got)
 		}
 	}
 }

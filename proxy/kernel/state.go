@@ -18,12 +18,12 @@ type Carrier struct {
 	wake chan struct{} // capacity 1: a full channel means that there is something to apply
 
 	// What the system does; constant but for tests.
-	open      func(bind netip.Addr) (table, error)
-	forwards  func() [2]error
-	drops     func() error
-	flush     func(registry.ListenerID, netip.AddrPort) error
-	list      func() ([]flow, error)
-	succeeded func() (bool, error)
+	open     func(bind netip.Addr) (table, error)
+	forwards func() [2]error
+	drops    func() error
+	flush    func(registry.ListenerID, netip.AddrPort) error
+	list     func() ([]flow, error)
+	others   func() (map[flow]bool, error) // UDP flows that tables of other processes make; nil: there is no such table
 
 	news  sync.Mutex                      // guards the field below
 	dirty map[*rotation.Rotation]struct{} // rotations that have changed

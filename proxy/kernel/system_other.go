@@ -16,7 +16,7 @@ func openTable(netip.Addr) (table, error) { return nil, errors.ErrUnsupported }
 
 func deleteFlows(registry.ListenerID, netip.AddrPort) error { return errors.ErrUnsupported }
 
-func anotherHasATable() (bool, error) { return false, nil }
+func flowsOfOthers() (map[flow]bool, error) { return nil, nil }
 
 func listFlows() ([]flow, error) { return nil, errors.ErrUnsupported }
 

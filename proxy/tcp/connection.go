@@ -30,6 +30,7 @@ type Connection struct {
 	awaitsHeader   bool               // the client has still to say who it is
 	perClient      bool               // it is counted as one of its client address
 	endpointEnded  bool               // and is not counted among those of its endpoint that are a load
+	Stayed         bool               // in a predecessor, at an endpoint whose checks failed
 	dialled        time.Duration      // until it got its endpoint, or none
 	Endpoint       *rotation.Endpoint // nil until it has one
 	others         *addresses         // nil while there are none
@@ -84,16 +85,33 @@ func (c *Connection) Given(e *rotation.Endpoint, failed []Failure) {
 }
 
 // Lifetimes returns those that the connection began under, of its service and of its endpoint, where their end may close it; else none. One
-// that was adopted has them from the first call on: by then it must be known here what checks have found.
+// that was adopted has them from the first call on: by then it must be known here what checks have found. If they fail here, it is closed, unless it
+// stayed in the predecessor.
 func (c *Connection) Lifetimes() []*removal.Lifetime {
 	if !c.base.Cfg.Cuts(c.Claim.Terms) {
 		return nil
 	}
 	o := c.other()
-	if o.lifetime == nil {
+	switch {
+	case o.lifetime != nil:
+	case c.Stayed:
 		o.lifetime = c.Endpoint.PresentLifetime()
+	default:
+		o.lifetime = c.Endpoint.Lifetime()
 	}
 	return []*removal.Lifetime{c.Claim.Lifetime, o.lifetime}
+}
+
+// Stays reports whether checks of its endpoint fail and the connection goes on there, also in a successor.
+func (c *Connection) Stays() bool {
+	if c.Endpoint == nil {
+		return false
+	}
+	var began *removal.Lifetime
+	if c.others != nil {
+		began = c.others.lifetime
+	}
+	return c.Endpoint.KeepsFailing(began)
 }
 
 // GoesFrom notes the proxy's own address towards the endpoint, before Given does the endpoint.

@@ -131,10 +131,10 @@ func (s *Session) Cannot(e *rotation.Endpoint, err error) {
 }
 
 // whyUnusable is why a session cannot have an endpoint, from the error that it met with. When we are out of
-// descriptors, or of local ports, that is not the endpoint's fault; when the record is wrong, that is not for how long it takes.
+// descriptors, memory or local ports, that is not the endpoint's fault; when the record is wrong, that is not for how long it takes.
 func whyUnusable(err error) traffic.DropReason {
 	switch {
-	case sockopt.IsShortage(err), sockopt.IsOurTrouble(err):
+	case sockopt.LacksMeans(err), sockopt.IsOurTrouble(err):
 		return traffic.DropDescriptorLimit
 	case errors.Is(err, admit.ErrOwnListener):
 		return traffic.DropOwnListener

@@ -39,6 +39,8 @@ func TestWhyAnEndpointCannotBeASessions(t *testing.T) {
 		{err: admit.ErrNoDescriptors, drop: traffic.DropDescriptorLimit, reason: traffic.DescriptorLimit},
 		{err: syscall.EMFILE, drop: traffic.DropDescriptorLimit, reason: traffic.DescriptorLimit},
 		{err: syscall.ENFILE, drop: traffic.DropDescriptorLimit, reason: traffic.DescriptorLimit},
+		{err: syscall.ENOMEM, drop: traffic.DropDescriptorLimit, reason: traffic.DescriptorLimit},
+		{err: syscall.ENOSPC, drop: traffic.DropDescriptorLimit, reason: traffic.DescriptorLimit},                 // there is no room for what epoll watches
 		{err: syscall.EAGAIN, drop: traffic.DropDescriptorLimit, reason: traffic.DescriptorLimit, unixOnly: true}, // no local port is left
 	} {
 		if c.unixOnly && !sockopt.IsOurTrouble(c.err) {

@@ -200,6 +200,21 @@ func TestAnAddressFailsAfterFallChecksAndPassesAfterRise(t *testing.T) {
 	}
 }
 
+func TestACheckThatThisNodeLacksTheMeansForSaysNothingAboutTheAddress(t *testing.T) {
+	for _, errno := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.ENOBUFS, syscall.ENOSPC} {
+		c := New(Settings{On: true, Fall: 1}, new(everywhere), new(everywhere))
+		heard := new(ear)
+		target := c.Watch(want(c, registry.Addr{IP: netip.MustParseAddrPort("10.0.0.1:80")}, registry.Check{}), heard)
+		if c.next(monotonic.Now()+time.Hour) != target {
+			t.Fatal("the target is not due")
+		}
+		c.finish(target, os.NewSyscallError("connect", errno))
+		if s := target.State(); s.Known || s.Fails || heard.String() != "[]" || c.Counts().Failed > 0 {
+			t.Errorf("%v: the state is %+v, and the watcher has heard %v", errno, s, heard)
+		}
+	}
+}
+
 // The line would say that no client is sent there, of an address that passes by its new numbers or that no service has.
 func TestACheckOfATargetThatWasGivenUpMeanwhileIsNotLogged(t *testing.T) {
 	for name, giveUp := range map[string]func(*Checker, *Target, Watcher){

@@ -49,13 +49,18 @@ func (e *Endpoint) Lifetime() *removal.Lifetime {
 	return t // or its checks fail in this moment, which ends it
 }
 
-// PresentLifetime is that of a connection which a predecessor had at the endpoint: it goes on, also where none may begin.
+// PresentLifetime is that of a connection which stayed at the endpoint in a predecessor (see KeepsFailing): it goes on, also where none may begin.
 func (e *Endpoint) PresentLifetime() *removal.Lifetime {
 	for x := e.stats(); ; x.lifetime.CompareAndSwap(nil, new(removal.Lifetime)) {
 		if t := x.lifetime.Load(); t != nil {
 			return t
 		}
 	}
+}
+
+// KeepsFailing reports whether a connection that began under a lifetime goes on at the endpoint although its checks fail: it began after they did.
+func (e *Endpoint) KeepsFailing(began *removal.Lifetime) bool {
+	return e.failsCheck(registry.TCP) && !began.IsOver()
 }
 
 // Why an endpoint that is offered may not be dialled.
@@ -206,11 +211,8 @@ func (e *Endpoint) isExcluded() bool { return e.forbidden || e.weight.Load() == 
 
 // skips reports whether a client that could have the endpoint is to be given another one. For who had it before it need not warm up.
 func (e *Endpoint) skips(protocol registry.Protocol, hadIt bool) bool {
-	if e.isExcluded() {
-		return true
-	}
 	x := e.known.Load()
-	return x != nil && (e.isFull() || x.health[protocol].Skips(protocol, hadIt))
+	return e.isExcluded() || x != nil && (e.isFull() || x.health[protocol].Skips(protocol, hadIt))
 }
 
 // Failed notes that the endpoint refused or stayed silent.
@@ -275,11 +277,9 @@ func (e *Endpoint) load(protocol registry.Protocol) int64 {
 	case x == nil:
 		return 0
 	}
-	if until := e.returns(protocol); until != 0 && monotonic.Now() < until {
+	until, load := e.returns(protocol), x.taken.Load()
+	if until != 0 && monotonic.Now() < until || load >= e.places() {
 		return math.MaxInt64
 	}
-	if load := x.taken.Load(); load < e.places() {
-		return load
-	}
-	return math.MaxInt64
+	return load
 }

@@ -3,6 +3,7 @@ package rotation
 import (
 	"testing"
 
+	"kubeproxy/proxy/balance/checks"
 	"kubeproxy/registry"
 )
 
@@ -24,5 +25,24 @@ func TestAConnectionThatBeganWhileAllFailedGoesOnWhenAnotherPasses(t *testing.T)
 	}
 	if !all[0].Lifetime().IsOver() {
 		t.Error("another connection may begin at the endpoint that fails")
+	}
+}
+
+// A successor is told of it: what began before the failure is closed there, as it would have been here.
+func TestAnEndpointThatFailsKeepsOnlyWhatBeganAfterItFailed(t *testing.T) {
+	r := numbered(1, 2)
+	r.rules.Checker = checks.New(checks.Settings{}, nil, nil) // which does not run
+	r.terms.Store(&registry.Terms{Failure: registry.Failure{Close: true}})
+	all := r.Endpoints()
+	e, before := all[0], all[0].Lifetime()
+	all[1].Checked(registry.TCP, false)
+	if e.KeepsFailing(before) {
+		t.Error("it passes, and keeps a connection although it fails")
+	}
+	e.Checked(registry.TCP, false)
+	after := e.Lifetime()
+	if e.KeepsFailing(before) || !e.KeepsFailing(after) || !e.KeepsFailing(nil) {
+		t.Errorf("it keeps what began before: %t; after: %t; without a lifetime, since nothing closed it then: %t; want false, true, true",
+			e.KeepsFailing(before), e.KeepsFailing(after), e.KeepsFailing(nil))
 	}
 }

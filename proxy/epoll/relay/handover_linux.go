@@ -31,7 +31,9 @@ func (c *Conn) IsLent(lending uint16) bool { return lending != 0 && c.lending ==
 
 // Progress returns how far c has come.
 func (r *Relays) Progress(c *Conn) (p handover.Progress, err error) {
-	p = handover.Progress{Sent: c.Account.Sent, Received: c.Account.Received, Header: c.backend.header, End: c.end.Export(r.Turn.Now)}
+	p = handover.Progress{
+		Sent: c.Account.Sent, Received: c.Account.Received, Header: c.backend.header, Stays: c.Account.Stays(), End: c.end.Export(r.Turn.Now),
+	}
 	p.End.Flushing = c.phase == flushing
 	if p.ToBackend, err = r.unsent(&c.backend); err == nil {
 		p.ToClient, err = r.unsent(&c.client)
@@ -56,7 +58,7 @@ func (r *Relays) unsent(s *side) ([]byte, error) {
 // Progressed sets how far a connection had come in a predecessor. It may be without a backend yet.
 func (r *Relays) Progressed(c *Conn, p *handover.Progress) {
 	c.end = tcp.AdoptTeardown(&p.End, r.Turn.Now)
-	c.Account.Sent, c.Account.Received, c.backend.header = p.Sent, p.Received, p.Header
+	c.Account.Sent, c.Account.Received, c.Account.Stayed, c.backend.header = p.Sent, p.Received, p.Stays, p.Header
 	if len(p.ToBackend) > 0 {
 		c.backend.held = r.tail(p.ToBackend)
 	}
