@@ -54,8 +54,7 @@ func (p *Proxier) Listeners() ([]takeover.Item, error) {
 	}
 	for id, closed := range p.untold {
 		if closed && p.listeners[id] == nil { // it has just closed, and the keeper has yet to close its socket
-			message := handover.Listener{ID: id, Bind: p.cfg.At(id).Addr(), Kept: true, Claims: []registry.PortKey{nobody}}
-			items = append(items, handover.Encode(&message))
+			items = append(items, handover.Encode(&handover.Listener{ID: id, Bind: p.cfg.At(id).Addr(), Kept: true, Claims: []registry.PortKey{nobody}}))
 		}
 	}
 	p.stage, p.lent = offers, 0

@@ -387,6 +387,22 @@ func TestAThirdProcessKnowsWhichSocketsAreKept(t *testing.T) {
 	}
 }
 
+// TestASocketThatTheManagerIsBeingToldOfIsToldAgainByASuccessor: what comes of that, the predecessor learns only after its last word.
+func TestASocketThatTheManagerIsBeingToldOfIsToldAgainByASuccessor(t *testing.T) {
+	web := service("web", 1, enginetest.TCPPort(proxytest.FreePort(t)))
+	first, k := newTelling(t, 1)
+	next, nextKeeper := newTelling(t, 1)
+	first.OnUpdate(batchOf(web))
+	k.keeps = func() { succeed(t, first, next, batchOf(web)) }
+	k.fails = func() bool { return true }
+	if err := first.tellKeeper(); err == nil {
+		t.Fatal("the manager has heard of the socket")
+	}
+	if err := next.tellKeeper(); err != nil || nextKeeper.tried != 1 || !nextKeeper.kept[web.Ports[0].ID()] {
+		t.Errorf("the successor has told the manager %d times, %v, and takes %v for kept", nextKeeper.tried, err, nextKeeper.kept)
+	}
+}
+
 // TestASuccessorForgetsTheSocketOfAPortThatHasJustClosed, of which its predecessor has not told the service manager: that one would keep it for
 // good, in the place of another. So does the successor of a successor that has told it nothing either.
 func TestASuccessorForgetsTheSocketOfAPortThatHasJustClosed(t *testing.T) {

@@ -31,11 +31,8 @@ func (p *Proxier) addUntoldLocked(id registry.ListenerID, closed bool) {
 // isKeptLocked reports whether the keeper has the socket of l; while l is not open, whether it has one that it has yet to close.
 func (p *Proxier) isKeptLocked(l *listener) bool {
 	closed, untold := p.untold[l.id]
-	if l.socket == nil {
-		return closed
-	}
 	_, unkept := p.unkept[l.id]
-	return p.keepsLocked(l.id) && !untold && !unkept
+	return l.socket == nil && closed || l.socket != nil && p.keepsLocked(l.id) && !untold && !unkept && l.id != p.telling
 }
 
 func (p *Proxier) keepsLocked(id registry.ListenerID) bool {
@@ -157,7 +154,7 @@ func (p *Proxier) nextUntold() (id registry.ListenerID, closed bool, fd int, ok 
 	clear(p.kept)
 	for id, closed = range p.untold {
 		delete(p.untold, id)
-		fd = -1
+		p.telling, fd = id, -1
 		if l := p.listeners[id]; l != nil && l.socket != nil {
 			own, err := l.socket.Descriptor()
 			if err == nil {
@@ -171,5 +168,6 @@ func (p *Proxier) nextUntold() (id registry.ListenerID, closed bool, fd int, ok 
 		}
 		return id, closed, fd, true
 	}
+	p.telling = registry.ListenerID{}
 	return id, false, -1, true
 }

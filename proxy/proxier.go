@@ -53,6 +53,7 @@ type Proxier struct {
 	untold     map[registry.ListenerID]bool     // ports that the keeper has to be told of; true: they were closed since it was told last
 	unkept     map[registry.ListenerID]struct{} // open ports that it could not be given, most often for want of room; none of them is untold
 	kept       map[registry.ListenerID]struct{} // what the keeper has of a predecessor, until it is told
+	telling    registry.ListenerID              // the port that it is being told of; zero: none
 	keeperWake chan struct{}                    // capacity 1: full when untold is not empty
 	unclaimed  map[registry.ListenerID]struct{} // ports of inherited sockets that stay open though no service claims them
 

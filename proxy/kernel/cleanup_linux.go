@@ -1,7 +1,6 @@
 package kernel
 
 import (
-	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -49,7 +48,7 @@ func flowsOfOthers() (map[flow]bool, error) {
 	if err != nil || len(owned) == 0 {
 		return nil, err
 	}
-	return flowsIn(conn, owned...)
+	return flowsIn(conn, owned...), nil
 }
 
 // tablesOfOurs returns the tables that have a name like ours: those that belong to no process, and those that do.
@@ -82,7 +81,7 @@ func hasOwner(t *nftables.Table) bool { return t.Flags&(tableFlagOwner|tableFlag
 
 // deleteTable deletes a table, and the UDP flows to its endpoints. Nothing else would end a flow whose client goes on.
 func deleteTable(conn *nftables.Conn, t *nftables.Table) error {
-	flows, _ := flowsIn(conn, t) // it may have been made by hand, without some of the maps
+	flows := flowsIn(conn, t)
 	conn.DelTable(t)
 	if err := conn.Flush(); err != nil {
 		return err
@@ -95,14 +94,13 @@ func deleteTable(conn *nftables.Conn, t *nftables.Table) error {
 	return nil
 }
 
-// flowsIn returns the UDP flows that tables make, of the maps of endpoints that can be read. An error says that one cannot.
-func flowsIn(conn *nftables.Conn, tables ...*nftables.Table) (flows map[flow]bool, failed error) {
-	flows = make(map[flow]bool)
+// flowsIn returns the UDP flows that tables make, of the maps of endpoints that can be read: a table may have gone, or was made by hand without them.
+func flowsIn(conn *nftables.Conn, tables ...*nftables.Table) map[flow]bool {
+	flows := make(map[flow]bool)
 	for _, t := range tables {
 		for i := range 2 * atAddresses {
 			p := newPart(t, i)
-			elements, err := conn.GetSetElements(&nftables.Set{Table: t, Name: p.endpoints.Name})
-			failed = cmp.Or(failed, err)
+			elements, _ := conn.GetSetElements(&nftables.Set{Table: t, Name: p.endpoints.Name})
 			for _, e := range elements {
 				if f, ok := p.flowOf(e); ok && f.id.Protocol == registry.UDP {
 					flows[f] = true
@@ -110,7 +108,7 @@ func flowsIn(conn *nftables.Conn, tables ...*nftables.Table) (flows map[flow]boo
 			}
 		}
 	}
-	return flows, failed
+	return flows
 }
 
 // flowOf reads an element of the map of endpoints.

@@ -85,8 +85,8 @@ func (c *Connection) Given(e *rotation.Endpoint, failed []Failure) {
 }
 
 // Lifetimes returns those that the connection began under, of its service and of its endpoint, where their end may close it; else none. One
-// that was adopted has them from the first call on: by then it must be known here what checks have found. If they fail here, it is closed, unless it
-// stayed in the predecessor.
+// that was adopted has them from the first call on: by then it must be known here what checks have found. If they fail here, and
+// those of another endpoint pass, it is closed, unless it stayed in the predecessor.
 func (c *Connection) Lifetimes() []*removal.Lifetime {
 	if !c.base.Cfg.Cuts(c.Claim.Terms) {
 		return nil

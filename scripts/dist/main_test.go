@@ -117,7 +117,7 @@ func TestTheProfileForAppArmorIsTheUnits(t *testing.T) {
 	}
 	for _, rule := range []string{
 		"profile kube-proxy-classic flags=(complain, attach_disconnected) {", "  /usr/bin/kube-proxy-classic mrix,", "  /etc/kube-proxy-classic/** r,",
-		"  /var/lib/{,private/}kube-proxy-classic/** rwk,", "  /var/log/{,private/}kube-proxy-classic/** rw,", "  @{run}/{,private/}kube-proxy-classic/** rw,",
+		"  /var/lib/{,private/}kube-proxy-classic/** rwk,", "  /var/log/{,private/}kube-proxy-classic/** rw,", "  @{run}/{,private/}kube-proxy-classic/** rwk,",
 		"  @{run}/systemd/notify w,", "  include if exists <local/kube-proxy-classic>",
 	} {
 		if !strings.Contains(string(text), "\n"+rule+"\n") {

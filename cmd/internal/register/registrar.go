@@ -204,7 +204,11 @@ func (r *Registrar) read(ctx context.Context) (*mvccpb.KeyValue, error) {
 		return nil, fmt.Errorf("read the record: %w", r.dialer.Explain(ctx, err))
 	}
 	if len(resp.Kvs) == 0 {
+		r.stray = 0
 		return nil, nil
+	}
+	if resp.Kvs[0].Lease != 0 {
+		r.stray = 0
 	}
 	return resp.Kvs[0], nil
 }
@@ -212,6 +216,7 @@ func (r *Registrar) read(ctx context.Context) (*mvccpb.KeyValue, error) {
 // failed handles an attempt that failed: the next one has a new connection. It returns when that is due.
 func (r *Registrar) failed(err error) (again time.Duration) {
 	r.failures++
+	r.stray = 0 // nobody could write it meanwhile
 	if note, ok := r.log.Allow(err.Error()); ok {
 		glog.Warningf("%s: %v; trying again%s", r.key, err, note)
 	}
@@ -369,12 +374,13 @@ func (r *Registrar) isOurs(kv *mvccpb.KeyValue) bool {
 	return owner == r.owner || kv.Lease == 0 && (r.mayHaveWritten() || r.isForsaken(kv))
 }
 
-// isForsaken reports whether a record without a lease has stayed as it is for so long that a registrar which lives would have written it anew.
+// isForsaken reports whether a record without a lease has stayed as it is for so long that a registrar which lives would have written it anew. If that
+// has lost its lease, it checks its instance first.
 func (r *Registrar) isForsaken(kv *mvccpb.KeyValue) bool {
 	if kv.ModRevision != r.stray {
 		r.stray, r.straySince = kv.ModRevision, time.Now()
 	}
-	return time.Since(r.straySince) >= r.cfg.TTL/3+requestTimeout+lastPause
+	return time.Since(r.straySince) >= r.cfg.TTL+requestTimeout+lastPause
 }
 
 // mayReplace reports whether the record, as it is, is ours to write. Another registrar's record is, once: the one that was
