@@ -318,15 +318,20 @@ func newTelling(t *testing.T, room int) (*Proxier, *fakeKeeper) {
 	return p, k
 }
 
+// servicesAtPorts makes so many services, each with a TCP port of its own.
+func servicesAtPorts(t *testing.T, ports int) (services []*registry.Service) {
+	for i := range ports {
+		services = append(services, service(fmt.Sprint("s", i), 1, enginetest.TCPPort(proxytest.FreePort(t))))
+	}
+	return services
+}
+
 // TestASuccessorKnowsWhichSocketsAreKept: the service manager does not say that it keeps no more. So one that the successor counts in, and that is not
 // kept, keeps others from being kept.
 func TestASuccessorKnowsWhichSocketsAreKept(t *testing.T) {
 	const ports, room = 12, 3
 	first, k := newTelling(t, room)
-	var services []*registry.Service
-	for i := range ports {
-		services = append(services, service(fmt.Sprint("s", i), 1, enginetest.TCPPort(proxytest.FreePort(t))))
-	}
+	services := servicesAtPorts(t, ports)
 	waits := enginetest.TCPPort(proxytest.FreePort(t)) // for a source that has not been read
 	inherit(t, first, waits)
 	k.kept[waits] = true
@@ -367,10 +372,7 @@ func TestASuccessorKnowsWhichSocketsAreKept(t *testing.T) {
 func TestAThirdProcessKnowsWhichSocketsAreKept(t *testing.T) {
 	const ports, room = 12, 3
 	first, k := newTelling(t, room)
-	var services []*registry.Service
-	for i := range ports {
-		services = append(services, service(fmt.Sprint("s", i), 1, enginetest.TCPPort(proxytest.FreePort(t))))
-	}
+	services := servicesAtPorts(t, ports)
 	first.OnUpdate(batchOf(services...))
 	if err := first.tellKeeper(); err != nil {
 		t.Fatal(err)
@@ -387,7 +389,7 @@ func TestAThirdProcessKnowsWhichSocketsAreKept(t *testing.T) {
 	}
 }
 
-// TestASocketThatTheManagerIsBeingToldOfIsToldAgainByASuccessor: what comes of that, the predecessor learns only after its last word.
+// TestASocketThatTheManagerIsBeingToldOfIsToldAgainByASuccessor: the predecessor learns the outcome only after it has sent its listeners.
 func TestASocketThatTheManagerIsBeingToldOfIsToldAgainByASuccessor(t *testing.T) {
 	web := service("web", 1, enginetest.TCPPort(proxytest.FreePort(t)))
 	first, k := newTelling(t, 1)

@@ -150,7 +150,7 @@ func (p *Proxier) nextUntold() (id registry.ListenerID, closed bool, fd int, ok 
 	if p.stage != serves {
 		return id, false, -1, false
 	}
-	p.cfg.Keeper.Has(p.kept)
+	p.cfg.Keeper.NoteKept(p.kept)
 	clear(p.kept)
 	for id, closed = range p.untold {
 		delete(p.untold, id)

@@ -54,7 +54,7 @@ func (k *fakeKeeper) Forget(id registry.ListenerID) error {
 	return nil
 }
 
-func (k *fakeKeeper) Has(kept map[registry.ListenerID]struct{}) {
+func (k *fakeKeeper) NoteKept(kept map[registry.ListenerID]struct{}) {
 	for id := range kept {
 		k.kept[id] = true
 	}

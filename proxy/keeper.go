@@ -14,8 +14,8 @@ type Keeper interface {
 	// Forget has it close what it keeps for a port, if anything.
 	Forget(id registry.ListenerID) error
 
-	// Has tells it of which ports it has a socket already: a predecessor gave it those.
-	Has(map[registry.ListenerID]struct{})
+	// NoteKept tells it of which ports it has a socket already: a predecessor gave it those.
+	NoteKept(map[registry.ListenerID]struct{})
 
 	// Flush has it close what no port of this process has had, if it did not hear so before. Keep and Forget do so first. Flush is called
 	// when there is nothing else to say.

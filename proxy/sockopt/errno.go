@@ -29,9 +29,9 @@ func IsShortage(err error) bool {
 	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
 }
 
-// LacksMeans reports whether it was this machine that could not begin a connection: it has no descriptor left (see IsShortage), no memory, or
+// LacksResources reports whether it was this machine that could not begin a connection: it has no descriptor left (see IsShortage), no memory, or
 // no room for what epoll watches (fs.epoll.max_user_watches). No endpoint is to blame, and none would fare better.
-func LacksMeans(err error) bool {
+func LacksResources(err error) bool {
 	for _, errno := range [...]syscall.Errno{syscall.ENOMEM, syscall.ENOBUFS, syscall.ENOSPC} {
 		if errors.Is(err, errno) {
 			return true

@@ -111,7 +111,7 @@ func (c *Connection) Stays() bool {
 	if c.others != nil {
 		began = c.others.lifetime
 	}
-	return c.Endpoint.KeepsFailing(began)
+	return c.Endpoint.StaysWhileFailing(began)
 }
 
 // GoesFrom notes the proxy's own address towards the endpoint, before Given does the endpoint.

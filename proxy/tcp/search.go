@@ -145,7 +145,7 @@ func (s *search) missed(e *rotation.Endpoint, after time.Duration, err error) {
 	e.EndDial()
 	s.failed = append(s.failed, Failure{e, err})
 	switch why := (Failure{e, err}).reason(); {
-	case sockopt.LacksMeans(err): // the next endpoint would fare no better
+	case sockopt.LacksResources(err): // the next endpoint would fare no better
 		s.over, s.short = true, true
 	case why == traffic.OwnListener, why == traffic.EndpointNotAllowed, why == traffic.NameFailed: // the record or DNS is wrong, and not the endpoint
 		s.choice.Unusable(e, why)
@@ -167,7 +167,7 @@ func (f Failure) reason() traffic.Reason {
 		return traffic.EndpointNotAllowed
 	case f.Err == rotation.ErrDialLimit:
 		return traffic.DialLimit
-	case sockopt.LacksMeans(f.Err), f.lacksLocalPort(), errors.Is(f.Err, admit.ErrNoDescriptors):
+	case sockopt.LacksResources(f.Err), f.lacksLocalPort(), errors.Is(f.Err, admit.ErrNoDescriptors):
 		return traffic.DescriptorLimit
 	case errors.Is(f.Err, admit.ErrUnresolved):
 		return traffic.NameFailed

@@ -134,7 +134,7 @@ func (s *Session) Cannot(e *rotation.Endpoint, err error) {
 // descriptors, memory or local ports, that is not the endpoint's fault; when the record is wrong, that is not for how long it takes.
 func whyUnusable(err error) traffic.DropReason {
 	switch {
-	case sockopt.LacksMeans(err), sockopt.IsOurTrouble(err):
+	case sockopt.LacksResources(err), sockopt.IsOurTrouble(err):
 		return traffic.DropDescriptorLimit
 	case errors.Is(err, admit.ErrOwnListener):
 		return traffic.DropOwnListener

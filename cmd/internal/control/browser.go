@@ -53,7 +53,7 @@ func (b *Browser) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_, _ = w.Write([]byte("nothing was done: " + err.Error() + "\n")) // who does not want to know need not
 	case came.Warning != "" || came.Left > 0:
 		files.SetHeaders(w.Header(), "text/html; charset=utf-8")
-		_ = warned.Execute(w, came) // it was done, also if nobody reads this
+		_ = warned.Execute(w, came) // an error means that the reader has gone; the action is done
 	default:
 		http.Redirect(w, r, came.Back, http.StatusSeeOther)
 	}

@@ -194,9 +194,9 @@ func (s *Store) Forget(id registry.ListenerID) error {
 	return s.forget(id)
 }
 
-// Has notes the ports of which the manager has a socket already. Otherwise Keep would find room that there is not, and the manager does not say that it
+// NoteKept notes the ports of which the manager has a socket already. Otherwise Keep would find room that there is not, and the manager does not say that it
 // keeps nothing more.
-func (s *Store) Has(kept map[registry.ListenerID]struct{}) { maps.Copy(s.kept, kept) }
+func (s *Store) NoteKept(kept map[registry.ListenerID]struct{}) { maps.Copy(s.kept, kept) }
 
 // Flush has the manager close what it passed to Open in vain, if it has not heard so yet.
 func (s *Store) Flush() error {

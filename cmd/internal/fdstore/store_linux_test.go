@@ -185,7 +185,7 @@ func TestWhatAPredecessorGaveTheManagerCounts(t *testing.T) {
 	for i := range 3 {
 		ids = append(ids, registry.ListenerID{Protocol: registry.TCP, Number: uint16(80 + i)})
 	}
-	s.Has(map[registry.ListenerID]struct{}{ids[0]: {}, ids[1]: {}})
+	s.NoteKept(map[registry.ListenerID]struct{}{ids[0]: {}, ids[1]: {}})
 	for _, want := range []bool{false, true} {
 		if kept, err := s.Keep(ids[2], 0); kept != want || err != nil {
 			t.Errorf("Keep returns %v, %v; want %v", kept, err, want)

@@ -23,8 +23,8 @@ func (*Store) Keep(registry.ListenerID, int) (bool, error) { return false, nil }
 // Forget does nothing.
 func (*Store) Forget(registry.ListenerID) error { return nil }
 
-// Has does nothing.
-func (*Store) Has(map[registry.ListenerID]struct{}) {}
+// NoteKept does nothing.
+func (*Store) NoteKept(map[registry.ListenerID]struct{}) {}
 
 // Flush does nothing.
 func (*Store) Flush() error { return nil }

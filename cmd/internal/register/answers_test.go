@@ -250,7 +250,7 @@ func (w *world) putBack(in *instance) {
 
 // wait has the record without a lease, which the registrar has seen, be as old as one that no registrar keeps.
 func (in *instance) wait() {
-	in.straySince = in.straySince.Add(-in.cfg.TTL - requestTimeout - lastPause)
+	in.orphanSince = in.orphanSince.Add(-in.cfg.TTL - requestTimeout - lastPause)
 }
 
 func TestARecordThatNoRegistrarKeepsIsDeletedThoughTheCheckHasNeverPassed(t *testing.T) {

@@ -59,8 +59,8 @@ type Registrar struct {
 	untrue      bool // etcd has refused to write that the instance is not ready, and may still hold a record that says it is
 	failures    int  // attempts in a row that failed
 
-	stray      int64     // revision of the record at the last look at one without a lease; zero: there was none
-	straySince time.Time // when that revision was seen first
+	orphan      int64     // revision of the record at the last look at one without a lease; zero: there was none
+	orphanSince time.Time // when that revision was seen first
 }
 
 // New returns a registrar that has not begun. It checks the configuration and touches no network.
@@ -204,11 +204,11 @@ func (r *Registrar) read(ctx context.Context) (*mvccpb.KeyValue, error) {
 		return nil, fmt.Errorf("read the record: %w", r.dialer.Explain(ctx, err))
 	}
 	if len(resp.Kvs) == 0 {
-		r.stray = 0
+		r.orphan = 0
 		return nil, nil
 	}
 	if resp.Kvs[0].Lease != 0 {
-		r.stray = 0
+		r.orphan = 0
 	}
 	return resp.Kvs[0], nil
 }
@@ -216,7 +216,7 @@ func (r *Registrar) read(ctx context.Context) (*mvccpb.KeyValue, error) {
 // failed handles an attempt that failed: the next one has a new connection. It returns when that is due.
 func (r *Registrar) failed(err error) (again time.Duration) {
 	r.failures++
-	r.stray = 0 // nobody could write it meanwhile
+	r.orphan = 0 // while etcd is away, no other registrar can write the record, either
 	if note, ok := r.log.Allow(err.Error()); ok {
 		glog.Warningf("%s: %v; trying again%s", r.key, err, note)
 	}
@@ -371,16 +371,16 @@ func (r *Registrar) state() state {
 // may be about to write it anew.
 func (r *Registrar) isOurs(kv *mvccpb.KeyValue) bool {
 	owner, _ := readOwner(kv.Value)
-	return owner == r.owner || kv.Lease == 0 && (r.mayHaveWritten() || r.isForsaken(kv))
+	return owner == r.owner || kv.Lease == 0 && (r.mayHaveWritten() || r.isOrphaned(kv))
 }
 
-// isForsaken reports whether a record without a lease has stayed as it is for so long that a registrar which lives would have written it anew. If that
+// isOrphaned reports whether a record without a lease has stayed as it is for so long that a registrar which lives would have written it anew. If that
 // has lost its lease, it checks its instance first.
-func (r *Registrar) isForsaken(kv *mvccpb.KeyValue) bool {
-	if kv.ModRevision != r.stray {
-		r.stray, r.straySince = kv.ModRevision, time.Now()
+func (r *Registrar) isOrphaned(kv *mvccpb.KeyValue) bool {
+	if kv.ModRevision != r.orphan {
+		r.orphan, r.orphanSince = kv.ModRevision, time.Now()
 	}
-	return time.Since(r.straySince) >= r.cfg.TTL+requestTimeout+lastPause
+	return time.Since(r.orphanSince) >= r.cfg.TTL+requestTimeout+lastPause
 }
 
 // mayReplace reports whether the record, as it is, is ours to write. Another registrar's record is, once: the one that was

@@ -100,7 +100,7 @@ func TestAListOfClientsThatHasNoTimeYetSaysSo(t *testing.T) {
 	})
 }
 
-// TestTheClientsOfAServiceThatIsNotThereAreNotListed: who asks for names that nobody has takes no time from lists of services.
+// TestTheClientsOfAServiceThatIsNotThereAreNotListed: requests for unknown names take no time from the lists of real services.
 func TestTheClientsOfAServiceThatIsNotThereAreNotListed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(1)

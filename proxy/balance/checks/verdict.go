@@ -24,7 +24,7 @@ type change struct {
 // finish ends a check: err says why it failed, nil that it passed.
 func (c *Checker) finish(t *Target, err error) {
 	c.descriptors.Release(t.descriptors)
-	shortage := sockopt.LacksMeans(err) // it is this node that lacks something
+	shortage := sockopt.LacksResources(err) // it is this node that lacks something
 	defer c.again(t, !shortage)
 	if shortage {
 		return

@@ -49,7 +49,7 @@ func (e *Endpoint) Lifetime() *removal.Lifetime {
 	return t // or its checks fail in this moment, which ends it
 }
 
-// PresentLifetime is that of a connection which stayed at the endpoint in a predecessor (see KeepsFailing): it goes on, also where none may begin.
+// PresentLifetime is that of a connection which stayed at the endpoint in a predecessor (see StaysWhileFailing): it goes on, also where none may begin.
 func (e *Endpoint) PresentLifetime() *removal.Lifetime {
 	for x := e.stats(); ; x.lifetime.CompareAndSwap(nil, new(removal.Lifetime)) {
 		if t := x.lifetime.Load(); t != nil {
@@ -58,8 +58,8 @@ func (e *Endpoint) PresentLifetime() *removal.Lifetime {
 	}
 }
 
-// KeepsFailing reports whether a connection that began under a lifetime goes on at the endpoint although its checks fail: it began after they did.
-func (e *Endpoint) KeepsFailing(began *removal.Lifetime) bool {
+// StaysWhileFailing reports whether a connection that began under a lifetime goes on at the endpoint although its checks fail: it began after they did.
+func (e *Endpoint) StaysWhileFailing(began *removal.Lifetime) bool {
 	return e.failsCheck(registry.TCP) && !began.IsOver()
 }
 

@@ -36,13 +36,13 @@ func TestAnEndpointThatFailsKeepsOnlyWhatBeganAfterItFailed(t *testing.T) {
 	all := r.Endpoints()
 	e, before := all[0], all[0].Lifetime()
 	all[1].Checked(registry.TCP, false)
-	if e.KeepsFailing(before) {
+	if e.StaysWhileFailing(before) {
 		t.Error("it passes, and keeps a connection although it fails")
 	}
 	e.Checked(registry.TCP, false)
 	after := e.Lifetime()
-	if e.KeepsFailing(before) || !e.KeepsFailing(after) || !e.KeepsFailing(nil) {
+	if e.StaysWhileFailing(before) || !e.StaysWhileFailing(after) || !e.StaysWhileFailing(nil) {
 		t.Errorf("it keeps what began before: %t; after: %t; without a lifetime, since nothing closed it then: %t; want false, true, true",
-			e.KeepsFailing(before), e.KeepsFailing(after), e.KeepsFailing(nil))
+			e.StaysWhileFailing(before), e.StaysWhileFailing(after), e.StaysWhileFailing(nil))
 	}
 }
