@@ -292,6 +292,13 @@ func TestThePagesOfAnOperatorNameTheImageAndThePortsOfAPackage(t *testing.T) {
 			t.Errorf("how-do-i.md does not name the port of -%s that packages have: %q", flag, port)
 		}
 	}
+	for _, page := range []string{"operating.md", "troubleshooting.md", "control.md"} {
+		for program, packaged := range map[string]string{"10249": "10449", "10256": "10456"} {
+			if text := read(t, page); strings.Contains(text, program) && !strings.Contains(text, packaged) {
+				t.Errorf("%s names the port %s, and not %s, which packages have", page, program, packaged)
+			}
+		}
+	}
 	image := regexp.MustCompile(`[a-z-]*kube-proxy[a-z-]*:(VERSION|\d)`)
 	for _, page := range append(manualPages, "security.md") {
 		for _, name := range image.FindAllString(read(t, page), -1) {
