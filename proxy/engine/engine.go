@@ -18,7 +18,7 @@ import (
 // hold every engine to the same behaviour.
 type Engine interface {
 	// Listen opens the socket of one listener: clients may come, and wait in the kernel's queue until it is ready. If the engine itself cannot run, the error is ErrNotStarted. The claim that owner points to when
-	// a client connects, or when a datagram arrives, gets that client; owner never holds nil while the socket is open. beside are those
+	// the engine accepts a client, or reads a datagram, gets that client; owner never holds nil while the socket is open. beside are those
 	// open sockets of the same port whose addresses the new one has too, or that have its address: the client gets that which
 	// names the address.
 	Listen(id registry.ListenerID, owner *atomic.Pointer[Claim], beside ...Socket) (Socket, error)

@@ -50,9 +50,9 @@ type outcome struct {
 	err   error
 }
 
-// reach connects to the endpoint that answers first, as a race says that has begun, or goes on after it gave up (v0.4 gave up after the first: D37).
-// Each dial and look-up has a goroutine; the race runs in this one. It returns nil when no endpoint answered. It is called off when ctx ends,
-// or by what looks is given first; looks may be nil.
+// reach runs a race until an endpoint answers, and returns the connection and the endpoint; nil if none answers. The race is new, or goes on under
+// a new claim (v0.4 gave up after the first endpoint: D37). Each dial and look-up has a goroutine; the race runs in this one. reach ends early
+// when ctx ends, or when somebody calls callOff, which looks receives. looks may be nil.
 func (d *dialer) reach(ctx context.Context, race *tcp.Race, looks func(callOff context.CancelFunc)) (*net.TCPConn, *rotation.Endpoint) {
 	ctx, callOff := context.WithCancel(ctx)
 	defer callOff()
@@ -63,6 +63,7 @@ func (d *dialer) reach(ctx context.Context, race *tcp.Race, looks func(callOff c
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for ctx.Err() == nil {
+		// Postpone never comes: this engine sets no RaceConfig.MayAttempt.
 		switch step := race.Next(monotonic.Now()); step.Do {
 		case tcp.Dial:
 			stops[step.ID] = d.begin(ctx, ended, step.ID, func(ctx context.Context) (o outcome) {

@@ -17,7 +17,8 @@ import (
 // IsLive returns false.
 func (e *Engine) IsLive() bool { return false }
 
-// Rest has the ports that are opened from now on accept no client until Resume.
+// Rest has the ports that are opened from now on accept no client until Resume. Open ports go on: the predecessor accepts clients until its
+// successor serves.
 func (e *Engine) Rest(context.Context) error {
 	e.serving = make(chan struct{})
 	return nil
@@ -75,7 +76,7 @@ func (s *tcpSocket) Descriptor() (int, error) { return descriptorOf(s.listener) 
 // Descriptor returns the socket of the port.
 func (u *udpSocket) Descriptor() (int, error) { return descriptorOf(u.conn) }
 
-// descriptorOf returns the descriptor of a socket without a copy. (File would make one, and take it out of non-blocking mode for both.)
+// descriptorOf returns the descriptor of a socket without a copy. (File would make one, and its Fd would put both into blocking mode.)
 func descriptorOf(socket syscall.Conn) (fd int, err error) {
 	raw, err := socket.SyscallConn()
 	if err != nil {

@@ -13,7 +13,7 @@ type Engine struct {
 	engine.Base
 	dialer  *dialer // of TCP endpoints
 	roll    roll
-	serving chan struct{} // closed unless the engine rests; a port waits for the one that it was opened with
+	serving chan struct{} // closed while the engine serves. Rest puts an open one in its place; ports opened then accept once Resume closes it
 }
 
 // New makes an engine that has no port open yet. It starts no goroutine.

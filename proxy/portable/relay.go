@@ -76,7 +76,7 @@ const bufferSize = 32 << 10
 var buffers = sync.Pool{New: func() any { return new([bufferSize]byte) }}
 
 // pump copies what src sends to dst until one of them ends.
-// A slow dst holds up the writes, these the reads, and so in the end src: the kernel's buffers and
+// A slow dst blocks our writes. While a pump writes it does not read, so src is slowed down too: the kernel's buffers and
 // one of ours are all that is held for it. So a connection whose sides both read nothing holds two
 // buffers here, 64 KiB, beside two goroutines; and four in the kernel, which are bounded each by
 // net.ipv4.tcp_rmem and tcp_wmem, and all together by tcp_mem (tcp(7)). With MaxConnections such

@@ -108,7 +108,8 @@ func (r *relay) watchIdle(timeout time.Duration) {
 	}
 }
 
-// discard reads what src goes on sending although dst takes no more.
+// discard reads and drops what src still sends, for dst takes no more. Without it src could be stuck in its writes, and never hear what dst
+// said last. If the client has finished and gone, the relay ends once the backend has the whole request.
 func (r *relay) discard(dst, src *side, buf []byte) {
 	for {
 		if r.worksForNobody() && !sockopt.Inspect(r.backend.conn).Pending || r.isSilent() {

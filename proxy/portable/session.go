@@ -27,7 +27,7 @@ type session struct {
 	cancel context.CancelFunc
 	done   chan struct{} // closed when run has returned
 
-	mu      sync.Mutex  // guards Session, as it says, and backend; held during system calls that send to the endpoint or read from it, which wait for nothing
+	mu      sync.Mutex  // guards Session, as it says, and backend. Held while a backend of ours is sent to or read from, except in handOver and udpbackend_other.go
 	backend *udpBackend // nil while an endpoint is being found
 }
 

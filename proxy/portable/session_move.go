@@ -95,7 +95,7 @@ func (s *session) dial(e *rotation.Endpoint) (*udpBackend, error) {
 }
 
 // handOver sends what waited, in order, and then makes b the session's backend. It fails when the endpoint refuses, or the
-// session has ended.
+// session has ended. It sends without mu: until b is the session's backend, no other goroutine uses b.
 func (s *session) handOver(b *udpBackend) error {
 	for sent := 0; ; sent++ {
 		s.mu.Lock()

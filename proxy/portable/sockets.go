@@ -72,6 +72,6 @@ func (u *udpSocket) returned(s *session) {
 	defer u.mu.Unlock()
 	delete(u.running, s)
 	if len(u.running) == 0 && u.IsDraining() {
-		u.engine.Work.Go(u.Close) // which waits for sessions, should others begin now: not in the goroutine of one
+		u.engine.Work.Go(u.Close) // in another goroutine: Close takes mu, and waits for sessions that may have begun meanwhile
 	}
 }

@@ -63,6 +63,7 @@ func (s *tcpSocket) acceptAll() {
 		client, err := s.accept()
 		if err == nil {
 			client.SetKeepAliveConfig(tcp.KeepAlive(e.Cfg.TCPKeepAlive)) // fails only when it has gone
+			// Package net shows no client without accepting it: at a limit one waits here, the others in the kernel's queue.
 			for s.queue.Waits(&e.Base, s.owner.Load()) && s.ctx.Err() == nil {
 				sleep(s.ctx, tcp.LimitPoll)
 			}

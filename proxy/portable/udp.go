@@ -59,7 +59,7 @@ func (e *Engine) listenUDP(id registry.ListenerID, owner *atomic.Pointer[engine.
 func (u *udpSocket) read() {
 	buf, control := make([]byte, udp.MaxDatagram), make([]byte, sockopt.ReceiptSpace)
 	var pause time.Duration
-	isRead := false // and it is to be counted what the kernel had no room for
+	isRead := false // something was read since lost datagrams were last counted; the deadline for the next count is set
 	for {
 		n, controlled, _, client, err := u.conn.ReadMsgUDPAddrPort(buf, control)
 		switch {
@@ -161,8 +161,8 @@ func (u *udpSocket) add(s *session) {
 	}
 }
 
-// ownerChangedTimeout bounds how long ownerChanged waits for replies that are just being sent. It takes a
-// network card that has stopped sending to need it.
+// ownerChangedTimeout bounds how long OwnerChanged waits for replies that are being sent. Only a network card that has stopped sending
+// makes it wait so long.
 const ownerChangedTimeout = time.Second
 
 // Ready does not wait: a goroutine of its own reads the datagrams.

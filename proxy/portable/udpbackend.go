@@ -15,15 +15,15 @@ import (
 )
 
 // A udpBackend is a session's socket, connected to one endpoint: only that endpoint's datagrams
-// arrive on it, and its refusals do, as errors. It sends without ever waiting, and holds no buffer
-// while it waits for a datagram (see udpbackend_unix.go).
+// arrive on it, and its refusals do, as errors. On UNIX it sends without waiting, and
+// holds no buffer while it waits for a datagram: see udpbackend_unix.go. For other systems see udpbackend_other.go.
 //
 // One goroutine at a time may send, and one receive.
 type udpBackend struct {
 	udp.Visit // guarded by the session's mu
 	conn      *net.UDPConn
 	io        udpIO
-	isRead    bool // and it is to be counted what the kernel had no room for; guarded by the session's mu
+	isRead    bool // something was read since lost replies were last counted; the deadline for the next count is set. Guarded by the session's mu
 }
 
 // toEndpoint dials endpoints by UDP. Package net lets its sockets send to broadcast addresses; without that the kernel refuses all those

@@ -34,14 +34,15 @@ import (
 //	no address of a name answers            look it up once more if it may stand for others by now, and dial
 //	                                        those
 //	an endpoint answers                     none: the engine closes what else it has dialled
-//	nothing is left, nor under way          give up; but if no endpoint was offered, and the service has clients wait for one, look again
-//	                                        with each change of its endpoints, until the time is up
+//	nothing is left, nor under way          give up; but a client that may be offered an endpoint later looks again
+//	                                        with each change of the endpoints, until its time is up
 //	the port of a client that waits has     give up; the engine asks [Race.NewOwner]
 //	another claim as its owner
 //
 // What holds at each moment:
 //
-//   - An attempt is at one endpoint. Each endpoint is attempted once, and each of its addresses is dialled once.
+//   - An attempt is at one endpoint. Each endpoint is attempted once, and each of its addresses is dialled once. A client that waits may
+//     attempt an endpoint again once that is well.
 //   - The dials of an attempt last DialTimeout at most, or what the service says, and end DialTotalTimeout after the race began. A look-up has time of its own
 //     (admit.LookUpTimeout), and the dials that wait for it have all of DialTimeout.
 //   - The attempt that began first uses the descriptor that the client came with. Each dial or look-up beside it takes one from the
