@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -60,6 +61,25 @@ func TestALineSaysAllOfAnEnding(t *testing.T) {
 	const start = `{"time":"2024-02-29T23:00:00.150Z","event":"start",`
 	if line := string((&entry{Ending: e, start: true}).appendLine(nil, "node-1")); !strings.HasPrefix(line, start) || !strings.HasSuffix(line, `,"reason":""}`+"\n") {
 		t.Errorf("the line of a start is %s", line)
+	}
+}
+
+// TestTheManualShowsALineWithAllFields: the sample of metrics.md has them in the order of the log.
+func TestTheManualShowsALineWithAllFields(t *testing.T) {
+	page, err := os.ReadFile("../../../docs/metrics.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, sample, found := strings.Cut(string(page), "\n## The connection log\n")
+	if !found {
+		t.Fatal("metrics.md has no section of the connection log")
+	}
+	sample, _, _ = strings.Cut(sample, "\n\nOne line")
+	field := regexp.MustCompile(`"(\w+)":`)
+	e := ending()
+	want := field.FindAllString(string((&entry{Ending: e, revision: 57}).appendLine(nil, "node-1")), -1)
+	if diff := cmp.Diff(want, field.FindAllString(sample, -1)); diff != "" {
+		t.Errorf("the log has (-), metrics.md shows (+):\n%s", diff)
 	}
 }
 
