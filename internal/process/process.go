@@ -102,7 +102,7 @@ func (p *Process) Kill() {
 	if p == nil {
 		return
 	}
-	if !p.over.Swap(true) {
+	if !p.over.Swap(true) && (p.Running() == nil || !p.isReplaced()) {
 		p.signal(syscall.SIGKILL)
 	}
 	<-p.exited

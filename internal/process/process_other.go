@@ -12,6 +12,9 @@ func TieToParent(*exec.Cmd) {}
 
 func (p *Process) signal(sig syscall.Signal) { _ = p.cmd.Process.Signal(sig) } // it may just have ended
 
+// isReplaced reports that another process may have the number.
+func (p *Process) isReplaced() bool { return true }
+
 // Pause panics: this system cannot freeze a process.
 func (p *Process) Pause() { panic("process: this system cannot freeze a process") }
 

@@ -17,6 +17,9 @@ func TieToParent(cmd *exec.Cmd) {
 
 func (p *Process) signal(sig syscall.Signal) { _ = syscall.Kill(-p.PID(), sig) } // it may just have ended
 
+// isReplaced reports, of a process that has ended, whether another one has its number: then its group is another one's, too.
+func (p *Process) isReplaced() bool { return syscall.Kill(p.PID(), 0) != syscall.ESRCH }
+
 // Pause freezes the process: its connections stay open and nothing answers on them.
 func (p *Process) Pause() { p.Signal(syscall.SIGSTOP) }
 

@@ -134,12 +134,14 @@ func (s suite) TestAnEndpointWhoseAddressHasJustBecomeOursIsRefused(t *testing.T
 	if got := proxytest.Sockets(t); got > before+2 {
 		t.Errorf("two clients of the loop opened %d sockets", got-before)
 	}
-	var ended uint64 // each round through the loop is one more client; the first is seen only when it has been made
+	// Each round through the loop is one more client. A round is seen only when it has been made, and on a busy machine the next one has begun by
+	// then. A loop that is not seen goes on until the descriptors are gone.
+	var ended uint64
 	loops := totalsOf(n, "loop")
 	for _, times := range loops.Ended {
 		ended += times
 	}
-	if ended += uint64(loops.Active); ended > 6 {
+	if ended += uint64(loops.Active); ended > 20 {
 		t.Errorf("two clients before the address was ours and two of the loop have become %d", ended)
 	}
 }
