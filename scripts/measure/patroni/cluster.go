@@ -197,6 +197,26 @@ func (c *cluster) settled(ctx context.Context) (*member, error) {
 	}
 }
 
+// heard waits until each member has been through two whole turns since a change of the cluster's settings: in the first it reads them, in the second
+// it goes by them.
+func (c *cluster) heard(ctx context.Context, change time.Time) error {
+	after := change.Unix() + int64(2*c.loopWait) + 1
+	for _, m := range c.members {
+		for {
+			var state struct {
+				Seen int64 `json:"dcs_last_seen"` // seconds
+			}
+			if err := ask(ctx, m, "GET", "/patroni", "", &state); err == nil && state.Seen >= after {
+				break
+			}
+			if err := measure.Pause(ctx, 200*time.Millisecond); err != nil {
+				return fmt.Errorf("%s has not read its settings from etcd: %w", m.name, err)
+			}
+		}
+	}
+	return nil
+}
+
 // ask asks a Patroni by its REST API.
 func ask(ctx context.Context, m *member, method, path, body string, answer any) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)

@@ -138,7 +138,7 @@ func (c *cluster) outage(ctx context.Context, _ string, by path) (s measure.Samp
 	leader := try.Get(c.settled(ctx))
 	try.Do(ask(ctx, leader, "PATCH", "/config", `{"failsafe_mode":true}`, nil))
 	defer func() { err = errors.Join(err, ask(ctx, leader, "PATCH", "/config", `{"failsafe_mode":null}`, nil)) }()
-	try.Do(measure.Pause(ctx, time.Duration(3*c.loopWait)*time.Second)) // until all members have heard of it
+	try.Do(c.heard(ctx, time.Now()))
 	w := startWriter(c.hosts(by)...)
 	defer w.end()
 	try.Do(measure.Pause(ctx, calm))
