@@ -19,14 +19,22 @@ PKG       ?= ./...
 PARALLEL  ?= 6
 TESTFLAGS ?=
 
-# LONGEST: the package whose tests wait most. It comes first, or all others would be over before it.
-LONGEST    = ./scripts/school
+# UNRACED: the packages whose tests make test runs without the race detector, which takes them several times as much of the processors, and finds
+# next to nothing there: they call others' code or run programs, or each of their goroutines has its own. make race runs them with it, too. Of the
+# engines the ring's suite has it, whose loops are epoll's, and the tests of the other two beside theirs.
+UNRACED    = ./cmd/playground ./cmd/internal/hostile ./docs/... ./registry/... ./scripts/... $(SUITED)
+SUITED     = ./proxy/portable ./proxy/epoll
+RACED      = $(filter-out $(shell go list $(UNRACED)),$(shell go list ./...))
+
+# LONGEST: the packages whose tests wait most. They come first, or all others would be over before them.
+LONGEST    = ./cmd/kube-proxy ./config/etcdsource
 
 # BENCHED: the packages that have benchmarks.
 BENCHED    = $(addprefix ./,$(sort $(dir $(shell git grep -l --untracked '^func Benchmark' -- '*_test.go'))))
 
 # NIGHTLY: the runs of make that make nightly consists of. One that fails keeps no other from running.
 define NIGHTLY
+race
 platforms
 browser
 monitoring-check
@@ -75,7 +83,7 @@ ARCHES ?= amd64,arm64
 # without, and find in the cache what others have compiled.
 export CGO_ENABLED = 0
 
-.PHONY: school school-check help build platforms run test check nightly models browser fuzz hostile bench bench-peers bench-self bench-fleet bench-scale bench-kernel kernel-handovers kernel-suite bench-takeover bench-patroni patroni-check dist dist-check release licenses vulnerabilities seccomp-check systemd chaos chaos-v2 torture torture-mutations lab lab-check lab-down monitoring-check book page clean
+.PHONY: school school-check help build platforms run test race check nightly models browser fuzz hostile bench bench-peers bench-self bench-fleet bench-scale bench-kernel kernel-handovers kernel-suite bench-takeover bench-patroni patroni-check dist dist-check release licenses vulnerabilities seccomp-check systemd chaos chaos-v2 torture torture-mutations lab lab-check lab-down monitoring-check book page clean
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
@@ -90,12 +98,24 @@ platforms: ## compile kube-proxy for each of PLATFORMS: those that are supported
 run: ## the classroom: etcd, a few backends and the proxy in one process
 	go build -o bin/ ./cmd/playground && exec bin/playground
 
-test: ## every test, with the race detector
+# Without GORACE each process under the race detector sleeps for a second at its end.
+# Tests mostly wait: for sockets, for timers, and for processes that they start. So more of them, and of packages, run at a time than there
+# are processors.
+GOTEST     = GORACE=atexit_sleep_ms=0 go test -timeout 20m -p $$(($$(getconf _NPROCESSORS_ONLN) + 1)) -parallel $(PARALLEL) $(TESTFLAGS)
+
+test: ## every test, with the race detector where goroutines share memory (UNRACED); PKG=./config/...: those of some packages, with it
 	go mod download # some tests build etcd in a network namespace, which has no network
-	@# Without GORACE each process under the race detector sleeps for a second at its end.
-	@# Tests mostly wait: for sockets, for timers, and for processes that they start. So more of them, and of packages, run at a time than there
-	@# are processors.
-	GORACE=atexit_sleep_ms=0 CGO_ENABLED=1 go test -race -timeout 20m -p $$(($$(getconf _NPROCESSORS_ONLN) + 1)) -parallel $(PARALLEL) $(TESTFLAGS) $(if $(filter ./...,$(PKG)),$(LONGEST)) $(PKG)
+ifeq ($(PKG),./...)
+	CGO_ENABLED=1 $(GOTEST) -race $(LONGEST) $(RACED)
+	CGO_ENABLED=1 $(GOTEST) -race -skip '^TestConformance$$' $(SUITED)
+	$(GOTEST) ./scripts/school $(UNRACED)
+else
+	CGO_ENABLED=1 $(GOTEST) -race $(PKG)
+endif
+
+race: ## every test with the race detector
+	go mod download
+	CGO_ENABLED=1 $(GOTEST) -race $(LONGEST) ./...
 
 check: ## what must be clean before a commit: gofmt, vet, staticcheck, test
 	@test -z "$$(gofmt -l .)" || { gofmt -d .; exit 1; }
