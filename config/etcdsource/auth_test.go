@@ -87,6 +87,7 @@ func TestAKeyThatIsNamedAfterTheTokenExpiredIsFollowedWithoutAWord(t *testing.T)
 	put(t, c, spec("pg"), port(1), ends("pg"), called("m1", "m2"), leader, "m2")
 	cfg := asProxy(mayFollow(etcd.URL()))
 	cfg.DialTimeout, cfg.RequestTimeout = patience, patience // to check a password takes etcd its time
+	cfg.ProbePeriod = patience                               // a silence of a busy machine has lines, and the question whether etcd lives logs in
 	f := follow(t, cfg)
 	f.await(t, "pg:1 | pg=10.0.0.1:1,10.0.0.2:1")
 	before := f.awaitStatus(t, "connected", func(st config.Status) bool { return st.Connected })
@@ -207,10 +208,9 @@ func TestAWrongPasswordIsNamedAndTheRightOneHeals(t *testing.T) {
 	}
 	log := logSince(t)
 	f := follow(t, asProxy(quick(etcd.URL())))
-	st := f.awaitStatus(t, "a reason", func(st config.Status) bool { return st.Reason != "" })
-	if !strings.Contains(st.Reason, `log in as "proxy"`) || !strings.Contains(st.Reason, "authentication failed") {
-		t.Errorf("the reason is %q", st.Reason)
-	}
+	f.awaitStatus(t, "a wrong password named", func(st config.Status) bool { // a login that takes long has another reason
+		return strings.Contains(st.Reason, `log in as "proxy"`) && strings.Contains(st.Reason, "authentication failed")
+	})
 	if text := log(); strings.Contains(text, "proxy password") {
 		t.Errorf("the log gives the password away:\n%s", text)
 	}
@@ -226,10 +226,7 @@ func TestAMissingPermissionIsNamedAndAGrantHeals(t *testing.T) {
 	c := etcd.Client(t, func(cfg *clientv3.Config) { cfg.Username, cfg.Password = "root", "root password" })
 	put(t, c, spec("a"), port(1))
 	f := follow(t, asProxy(quick(etcd.URL())))
-	st := f.awaitStatus(t, "a reason", func(st config.Status) bool { return st.Reason != "" })
-	if !strings.Contains(st.Reason, "permission denied") {
-		t.Errorf("the reason is %q", st.Reason)
-	}
+	f.awaitStatus(t, "the missing permission named", func(st config.Status) bool { return strings.Contains(st.Reason, "permission denied") })
 	if _, err := c.RoleGrantPermission(t.Context(), "reader", registry.Prefix, clientv3.GetPrefixRangeEnd(registry.Prefix),
 		clientv3.PermissionType(clientv3.PermRead)); err != nil {
 		t.Fatal(err)

@@ -231,9 +231,10 @@ func (s suite) TestMoreClientsThanDescriptorsWaitTheirTurn(t *testing.T) { // D3
 				talk.Conn.Close()
 			})
 		}
-		proxytest.Eventually(t, func() bool { return answered.Load() > 0 }, "the first answer")
+		// The other process seems settled before, where it is given no processor for a while.
+		proxytest.Eventually(t, func() bool { return answered.Load() >= clients/8 }, "answers to an eighth of the clients")
 		fits := proxytest.Settled(t, answered.Load, 300*time.Millisecond)
-		if fits < clients/8 || fits > clients/2 {
+		if fits > clients/2 {
 			t.Errorf("%d clients at once were served with %d descriptors", fits, fewDescriptors)
 		}
 		s.isCalm("more clients than descriptors", func() {

@@ -3,9 +3,11 @@ package conformancetest
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -166,28 +168,39 @@ func (s suite) TestAnEndpointSlowerThanTheHalfClosedTimeoutGetsAll(t *testing.T)
 		err  error
 		took time.Duration
 	}
-	received := make(chan end, 1)
-	client := proxytest.Dial(t, tcpThrough(t, n, proxytest.ServeNarrow(t, "127.0.0.1:0", 8<<10, func(conn *net.TCPConn) {
-		start := time.Now()
+	type try struct {
+		beat     func()
+		received chan end
+	}
+	var current atomic.Pointer[try]
+	addr := tcpThrough(t, n, proxytest.ServeNarrow(t, "127.0.0.1:0", 8<<10, func(conn *net.TCPConn) {
+		of, start := current.Load(), time.Now()
 		for got, buf := 0, make([]byte, 4<<10); ; time.Sleep(40 * time.Millisecond) {
+			of.beat()
 			m, err := conn.Read(buf)
 			if got += m; err != nil {
-				received <- end{got, err, time.Since(start)}
+				of.received <- end{got, err, time.Since(start)}
 				io.WriteString(conn, "got it")
 				return
 			}
 		}
-	}).Addr))
-	if err := errors.Join(upload.SendTo(client), client.CloseWrite()); err != nil {
-		t.Fatal(err)
-	}
-	e := proxytest.Receive(t, received, "the endpoint to read all")
-	if e.got != upload.Size || e.err != io.EOF || e.took < 2*cfg.HalfClosedTimeout {
-		t.Errorf("the endpoint got %d bytes of %d in %v, and then %v", e.got, upload.Size, e.took, e.err)
-	}
-	if answer, err := io.ReadAll(client); string(answer) != "got it" || err != nil {
-		t.Errorf("the client got %q, %v; want the answer", answer, err)
-	}
+	}).Addr)
+	proxytest.Punctually(t, cfg.HalfClosedTimeout/2, func(beat func()) error {
+		received := make(chan end, 1)
+		current.Store(&try{beat, received})
+		client := proxytest.Dial(t, addr)
+		if err := errors.Join(upload.SendTo(client), client.CloseWrite()); err != nil {
+			return err
+		}
+		e := proxytest.Receive(t, received, "the endpoint to read all")
+		if e.got != upload.Size || e.err != io.EOF || e.took < 2*cfg.HalfClosedTimeout {
+			return fmt.Errorf("the endpoint got %d bytes of %d in %v, and then %v", e.got, upload.Size, e.took, e.err)
+		}
+		if answer, err := io.ReadAll(client); string(answer) != "got it" || err != nil {
+			return fmt.Errorf("the client got %q, %v; want the answer", answer, err)
+		}
+		return nil
+	})
 }
 
 // slowly reads to the end, and returns how much there was and how it ended: nil for a clean end.

@@ -317,27 +317,31 @@ func (s suite) TestAReaderSlowerThanTheHalfClosedTimeoutGetsAll(t *testing.T) {
 	cfg := s.config()
 	cfg.HalfClosedTimeout = time.Second
 	n := newNode(t, cfg)
-	client := proxytest.DialNarrow(t, tcpThrough(t, n, served(t, afterAByte(func(conn *net.TCPConn) {
+	addr := tcpThrough(t, n, served(t, afterAByte(func(conn *net.TCPConn) {
 		answer.SendTo(conn)
 		conn.CloseWrite()
 		taken(conn)
-	}))), 8<<10)
-	ended := keepSending(client)
-	got := 0
-	start := time.Now()
-	for buf := make([]byte, 4<<10); ; time.Sleep(20 * time.Millisecond) {
-		m, err := client.Read(buf)
-		if got += m; err == io.EOF {
-			break
-		} else if err != nil {
-			t.Fatalf("after %v the client had %d bytes of %d, and then %v", time.Since(start), got, answer.Size, err)
+	})))
+	proxytest.Punctually(t, cfg.HalfClosedTimeout/2, func(beat func()) error {
+		client := proxytest.DialNarrow(t, addr, 8<<10)
+		ended := keepSending(client)
+		defer func() { client.Close(); <-ended }()
+		got := 0
+		start := time.Now()
+		for buf := make([]byte, 4<<10); ; time.Sleep(20 * time.Millisecond) {
+			beat()
+			m, err := client.Read(buf)
+			if got += m; err == io.EOF {
+				break
+			} else if err != nil {
+				return fmt.Errorf("after %v the client had %d bytes of %d, and then %w", time.Since(start), got, answer.Size, err)
+			}
 		}
-	}
-	if got != answer.Size || time.Since(start) < 2*cfg.HalfClosedTimeout {
-		t.Errorf("the client got %d bytes of %d in %v", got, answer.Size, time.Since(start))
-	}
-	client.Close()
-	<-ended
+		if took := time.Since(start); got != answer.Size || took < 2*cfg.HalfClosedTimeout {
+			return fmt.Errorf("the client got %d bytes of %d in %v", got, answer.Size, took)
+		}
+		return nil
+	})
 }
 
 // taken waits until the proxy's kernel has everything that was written.

@@ -95,10 +95,23 @@ func (s suite) TestWhatAClientSaysWhileItsEndpointIsDialledIsNotLost(t *testing.
 // D36: v0.4 dialled inside its accept loop, so that one endpoint that had gone made every client of
 // the service wait.
 func (s suite) TestNobodyWaitsForAnothersDial(t *testing.T) {
-	const clients = 50
+	const clients, dial = 50, time.Second
+	var quick int
+	var longest time.Duration
+	for range 5 { // on a busy machine some are late, but not each time
+		if quick, longest = s.besideDials(t, clients, dial); quick >= clients/2 && longest <= 3*dial/2 {
+			return
+		}
+	}
+	t.Errorf("%d of %d clients were answered in less than %v; want half at least. One waited %v; want no longer than its own dial", quick, clients, dial, longest)
+}
+
+// besideDials has clients come while others wait for a dial, and returns how many were answered sooner than one may take, and how long the last one waited.
+func (s suite) besideDials(t *testing.T, clients int, dial time.Duration) (quick int, longest time.Duration) {
 	cfg := s.config()
-	cfg.DialTimeout, cfg.DialTotalTimeout = time.Second, 4*time.Second
+	cfg.DialTimeout, cfg.DialTotalTimeout = dial, 4*dial
 	n := newNode(t, cfg)
+	defer n.end()
 	hole := proxytest.BlackHole(t)
 	addr := tcpThrough(t, n, hole, served(t, proxytest.Identify("alive")))
 	lost := proxytest.On(proxytest.FreePort(t))
@@ -127,17 +140,12 @@ func (s suite) TestNobodyWaitsForAnothersDial(t *testing.T) {
 	}
 	asking.Wait()
 	close(took)
-	quick := 0
 	for d := range took {
-		if d < cfg.DialTimeout {
+		if longest = max(longest, d); d < dial {
 			quick++
-		} else if d > 3*cfg.DialTimeout/2 {
-			t.Errorf("a client waited %v; want no longer than its own dial, %v", d, cfg.DialTimeout)
 		}
 	}
-	if quick < clients/2 {
-		t.Errorf("%d of %d clients were answered without waiting; want at least half", quick, clients)
-	}
+	return quick, longest
 }
 
 func (s suite) TestDiallingEndsAtItsTotalTimeout(t *testing.T) {
@@ -149,7 +157,7 @@ func (s suite) TestDiallingEndsAtItsTotalTimeout(t *testing.T) {
 	if !proxytest.Refuses(addr) {
 		t.Error("the client was not turned away")
 	}
-	if took := time.Since(start); took < cfg.DialTotalTimeout/2 || took > 2*cfg.DialTotalTimeout {
+	if took := time.Since(start); took < cfg.DialTotalTimeout/2 || took > cfg.DialTimeout/2 {
 		t.Errorf("turned away after %v; want after about %v", took, cfg.DialTotalTimeout)
 	}
 }
@@ -172,16 +180,26 @@ func (s suite) TestAServiceWithoutEndpointsTurnsClientsAwayAtOnce(t *testing.T) 
 	port := proxytest.FreePort(t)
 	n.apply(service("web", tcp(port)))
 	addr := proxytest.On(port)
-	turnedAway := func(when string) {
+	turnedAway := func(when string, with ...change) {
 		t.Helper()
-		start := time.Now()
-		// A reset, and not a clean end, which a client could take for an empty answer.
-		if answer, err := proxytest.AskTCP(addr); answer != "" || err == nil {
-			t.Errorf("%s: got %q, %v; want a reset", when, answer, err)
+		var took time.Duration
+		for range 5 { // a busy machine is late, but not each time
+			if len(with) > 0 {
+				n.apply(with...)
+			}
+			start := time.Now()
+			// A reset, and not a clean end, which a client could take for an empty answer.
+			if answer, err := proxytest.AskTCP(addr); answer != "" || err == nil {
+				t.Errorf("%s: got %q, %v; want a reset", when, answer, err)
+			}
+			if took = time.Since(start); took <= time.Second {
+				return
+			}
+			if len(with) > 0 { // so that these refuse for the first time once more
+				with = []change{endpoints("web", proxytest.Refusing(t), proxytest.Refusing(t))}
+			}
 		}
-		if took := time.Since(start); took > time.Second {
-			t.Errorf("%s: turned away after %v", when, took)
-		}
+		t.Errorf("%s: turned away after %v", when, took)
 	}
 	turnedAway("never any endpoints")
 	n.apply(endpoints("web", served(t, proxytest.Identify("web"))))
@@ -190,8 +208,7 @@ func (s suite) TestAServiceWithoutEndpointsTurnsClientsAwayAtOnce(t *testing.T) 
 	}
 	n.apply(endpoints("web"))
 	turnedAway("all endpoints removed")
-	n.apply(endpoints("web", proxytest.Refusing(t), proxytest.Refusing(t)))
-	turnedAway("all endpoints refuse")
+	turnedAway("all endpoints refuse", endpoints("web", proxytest.Refusing(t), proxytest.Refusing(t)))
 	turnedAway("all endpoints are known to refuse")
 }
 

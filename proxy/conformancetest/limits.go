@@ -124,7 +124,7 @@ func (s suite) TestClientsOneAfterAnotherOnALimitAreNeverRefused(t *testing.T) {
 // client has reached and nobody has waited at.
 func (s suite) TestAClientAtALimitThatHasLongBeenFullWaitsForItsTurn(t *testing.T) {
 	cfg := s.config()
-	cfg.MaxConnectionsPerService, cfg.WaitAtLimit = 1, time.Second
+	cfg.MaxConnectionsPerService, cfg.WaitAtLimit = 1, 5*time.Second // longer than a machine with much to do may keep the end of the first one back
 	addr := tcpThrough(t, newNode(t, cfg), served(t, proxytest.Chat("web")))
 	first := proxytest.TalkTo(t, addr)
 	first.MustSay(t, "hello")

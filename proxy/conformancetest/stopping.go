@@ -106,6 +106,7 @@ func (s suite) TestUDPSessionsAreCutWhenTheDrainIsOver(t *testing.T) {
 func (s suite) TestStoppingCutsRelaysWhenTheDrainIsOver(t *testing.T) {
 	cfg := s.config()
 	cfg.DrainTimeout = 300 * time.Millisecond
+	cfg.DialTimeout, cfg.DialTotalTimeout = 2*proxytest.Patience, 2*proxytest.Patience // a Run that waits for a dial does not return in time
 	n := newNode(t, cfg)
 	addr := tcpThrough(t, n, served(t, proxytest.Chat("a")))
 	talk, half := proxytest.TalkTo(t, addr), proxytest.TalkTo(t, addr)
@@ -128,8 +129,8 @@ func (s suite) TestStoppingCutsRelaysWhenTheDrainIsOver(t *testing.T) {
 	start := time.Now()
 	n.stop()
 	proxytest.Receive(t, n.stopped, "Run to return")
-	if took := time.Since(start); took < cfg.DrainTimeout || took > cfg.DrainTimeout+time.Second {
-		t.Errorf("Run returned after %v; want a little more than the drain timeout, %v", took, cfg.DrainTimeout)
+	if took := time.Since(start); took < cfg.DrainTimeout { // nothing of what is there ends by itself while this test has patience
+		t.Errorf("Run returned after %v; want the drain timeout, %v", took, cfg.DrainTimeout)
 	}
 	if _, err := talk.Say("still there?"); err == nil {
 		t.Error("a relay goes on after Run returned")

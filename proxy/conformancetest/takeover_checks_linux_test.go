@@ -81,17 +81,13 @@ func TestAConnectionOfAnEndpointWhoseChecksFailInTheSuccessorFirstIsClosed(t *te
 	for _, lent := range []bool{true, false} {
 		t.Run(fmt.Sprint("lent: ", lent), func(t *testing.T) {
 			first, second := liveConfig(), liveConfig()
-			first.Checks.Interval, second.Checks.Interval, second.Checks.Fall = time.Hour, checkEvery, 1
+			first.Checks.Interval, second.Checks.Interval = time.Hour, checkEvery
 			nodes := newNodesOf(t, first, second)
 			all, addrs := sites(t, 200, 200)
 			port := proxytest.FreePort(t)
 			records := []change{failing(registry.Failure{Close: true}, checkedAsFlagsSay("web", tcp(port), "/healthz")), endpoints("web", addrs...)}
 			nodes[0].apply(records...)
-			talks := make(map[string]*proxytest.Talk)
-			for len(talks) < 2 {
-				talk := proxytest.TalkTo(t, proxytest.On(port))
-				talks[talk.MustSay(t, "hello")] = talk
-			}
+			talks := nodes[0].talkToBoth(proxytest.On(port))
 			all[0].status.Store(500)
 			nodes[0].passWith(nodes[1], func() {
 				if lent {

@@ -241,17 +241,25 @@ func (s suite) TestAHalfClosedConnectionThatKeepsTalkingStays(t *testing.T) {
 	cfg := s.config()
 	cfg.HalfClosedTimeout = time.Second
 	n := newNode(t, cfg)
-	client := proxytest.Dial(t, tcpThrough(t, n, served(t, func(conn *net.TCPConn) {
+	var current atomic.Pointer[func()]
+	addr := tcpThrough(t, n, served(t, func(conn *net.TCPConn) {
 		proxytest.Discard(conn)
+		beat := *current.Load()
 		for range 40 { // a trickle, for more than twice the timeout
+			beat()
 			io.WriteString(conn, ".")
 			time.Sleep(60 * time.Millisecond)
 		}
-	})))
-	client.CloseWrite()
-	if got, err := io.ReadAll(client); len(got) != 40 || err != nil {
-		t.Errorf("got %d bytes of 40, then %v", len(got), err)
-	}
+	}))
+	proxytest.Punctually(t, cfg.HalfClosedTimeout/2, func(beat func()) error {
+		current.Store(&beat)
+		client := proxytest.Dial(t, addr)
+		client.CloseWrite()
+		if got, err := io.ReadAll(client); len(got) != 40 || err != nil {
+			return fmt.Errorf("got %d bytes of 40, then %v", len(got), err)
+		}
+		return nil
+	})
 }
 
 // What comes in small pieces is passed on piece by piece, until its reader takes no more: that is in the

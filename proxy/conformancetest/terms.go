@@ -145,7 +145,7 @@ func (s suite) TestARecordEndsConnectionsThatAreSilent(t *testing.T) {
 	chat := served(t, proxytest.Chat("web"))
 	ports := []uint16{proxytest.FreePort(t), proxytest.FreePort(t), proxytest.FreePort(t)}
 	idle := func(d time.Duration) registry.Terms { return registry.Terms{Timeouts: registry.Timeouts{Idle: d}} }
-	n.apply(asking("web", idle(1500*time.Millisecond), tcp(ports[0])), endpoints("web", chat), // longer than the flag
+	n.apply(asking("web", idle(5*time.Second), tcp(ports[0])), endpoints("web", chat), // longer than the flag
 		asking("patient", idle(registry.NoLimit), tcp(ports[1])), endpoints("patient", chat),
 		service("plain", tcp(ports[2])), endpoints("plain", chat))
 	var talks []*proxytest.Talk
@@ -174,7 +174,7 @@ func (s suite) TestARecordEndsConnectionsThatAreSilent(t *testing.T) {
 	for _, e := range ends.of(t, registry.TCP, 2) {
 		least := time.Second
 		if e.Service.Name == named("web") {
-			least = 1500 * time.Millisecond
+			least = 5 * time.Second
 		}
 		if e.Reason != traffic.Idle || e.Duration < least {
 			t.Errorf("ended after %v of %v: %+v", e.Duration, least, e)

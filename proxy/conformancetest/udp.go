@@ -135,35 +135,39 @@ func (s suite) TestASessionLastsWhileEitherSideSpeaks(t *testing.T) {
 	cfg.UDPTimeout = time.Second
 	n := newNode(t, cfg)
 	server := proxytest.ServeUDP(t, "127.0.0.1:0", proxytest.IdentifyUDP("media"))
-	mute := proxytest.ServeUDP(t, "127.0.0.1:0", proxytest.MuteUDP)
-	listener := proxytest.DialUDP(t, udpThrough(t, n, server.Addr))
-	session := listener.Ask(t).Session
-	port := proxytest.FreePort(t)
-	n.apply(service("log", udp(port)), endpoints("log", mute.Addr))
-	speaker := proxytest.DialUDP(t, proxytest.On(port))
-	heard := 0
-	buf := make([]byte, 100)
-	for range 30 { // for more than twice the timeout
-		if err := server.Send("frame", session); err != nil {
-			t.Fatal(err)
+	addr := udpThrough(t, n, server.Addr)
+	proxytest.Punctually(t, cfg.UDPTimeout/2, func(beat func()) error {
+		mute := proxytest.ServeUDP(t, "127.0.0.1:0", proxytest.MuteUDP)
+		listener := proxytest.DialUDP(t, addr)
+		session := listener.Ask(t).Session
+		port := proxytest.FreePort(t)
+		n.apply(service("log", udp(port)), endpoints("log", mute.Addr))
+		speaker := proxytest.DialUDP(t, proxytest.On(port))
+		buf := make([]byte, 100)
+		for heard := range 30 { // for more than twice the timeout
+			beat()
+			if err := server.Send("frame", session); err != nil {
+				return err
+			}
+			listener.SetReadDeadline(time.Now().Add(cfg.UDPTimeout))
+			if _, err := listener.Read(buf); err != nil {
+				return fmt.Errorf("after %d frames: %w", heard, err)
+			}
+			if _, err := speaker.Write([]byte("line")); err != nil {
+				return err
+			}
+			time.Sleep(75 * time.Millisecond)
 		}
-		listener.SetReadDeadline(time.Now().Add(proxytest.Patience))
-		if _, err := listener.Read(buf); err != nil {
-			t.Fatalf("after %d frames: %v", heard, err)
+		if got := listener.Ask(t).Session; got != session {
+			return fmt.Errorf("the listener's session is %s; was %s", got, session)
 		}
-		heard++
-		if _, err := speaker.Write([]byte("line")); err != nil {
-			t.Fatal(err)
+		beat()
+		proxytest.Eventually(t, func() bool { return mute.Received() == 30 }, "every line logged")
+		if got := mute.Sessions(); got != 1 {
+			return fmt.Errorf("the speaker was given %d sessions", got)
 		}
-		time.Sleep(75 * time.Millisecond)
-	}
-	if got := listener.Ask(t).Session; got != session {
-		t.Errorf("the listener's session is %s; was %s", got, session)
-	}
-	proxytest.Eventually(t, func() bool { return mute.Received() == 30 }, "every line logged")
-	if got := mute.Sessions(); got != 1 {
-		t.Errorf("the speaker was given %d sessions", got)
-	}
+		return nil
+	})
 }
 
 // D42: v0.4 left a client with an endpoint that was gone for as long as it went on asking.

@@ -1,6 +1,7 @@
 package enginetest
 
 import (
+	"fmt"
 	"net/netip"
 	"testing"
 	"time"
@@ -30,20 +31,24 @@ func (u suite) TestADatagramTooLongForTheEndpointsFamilyIsDropped(t *testing.T) 
 
 func (u suite) TestASessionStaysWhileOneSideSpeaks(t *testing.T) {
 	const timeout = time.Second
-	e := u.newUDP(t, engine.Config{UDPTimeout: timeout})
-	mute := proxytest.ServeUDP(t, "127.0.0.1:0", proxytest.MuteUDP)
-	server := proxytest.ServeUDP(t, "127.0.0.1:0", proxytest.IdentifyUDP("2"))
-	s := e.Serve(t, mute.Addr, server.Addr)
-	speaks, listens := proxytest.DialUDP(t, s.Addr), proxytest.DialUDP(t, s.Addr)
-	speaks.Write([]byte("x"))
-	backend := listens.Ask(t).Session
-	for start := time.Now(); time.Since(start) < 2*timeout+timeout/2; time.Sleep(timeout / 20) {
+	proxytest.Punctually(t, timeout/2, func(beat func()) error {
+		e := u.newUDP(t, engine.Config{UDPTimeout: timeout})
+		mute := proxytest.ServeUDP(t, "127.0.0.1:0", proxytest.MuteUDP)
+		server := proxytest.ServeUDP(t, "127.0.0.1:0", proxytest.IdentifyUDP("2"))
+		s := e.Serve(t, mute.Addr, server.Addr)
+		speaks, listens := proxytest.DialUDP(t, s.Addr), proxytest.DialUDP(t, s.Addr)
 		speaks.Write([]byte("x"))
-		server.Send("x", backend)
-	}
-	if s.SessionCount() != 2 || mute.Sessions() != 1 {
-		t.Errorf("%d sessions are left, and the endpoint that is only spoken to saw %d; want 2 and 1", s.SessionCount(), mute.Sessions())
-	}
+		backend := listens.Ask(t).Session
+		for start := time.Now(); time.Since(start) < 2*timeout+timeout/2; time.Sleep(timeout / 20) {
+			beat()
+			speaks.Write([]byte("x"))
+			server.Send("x", backend)
+		}
+		if left, seen := s.SessionCount(), mute.Sessions(); left != 2 || seen != 1 {
+			return fmt.Errorf("%d sessions are left, and the endpoint that is only spoken to saw %d; want 2 and 1", left, seen)
+		}
+		return nil
+	})
 }
 
 // The session of a client that has gone does not count as one more client.

@@ -80,6 +80,10 @@ func TestAConnectionThatGoesOnInBulkMovesToALoopForBulk(t *testing.T) {
 	client := conn.(*net.TCPConn)
 	little := []byte("and still")
 	enginetest.Must(t, exchange(client, up, down))
+	for tries := 0; tries < 5 && !slices.Equal(carried(e), []int{0, 1}); tries++ {
+		// A loop that empties the buffers again and again, as those that fill them are late, sees no bulk. The endpoint sends back what it is sent now.
+		enginetest.Must(t, exchange(client, up, up))
+	}
 	for range 100 {
 		enginetest.Must(t, exchange(client, little, little))
 	}
@@ -164,10 +168,11 @@ func TestSmallMessagesPassThroughTheRingAndBulkDoesNot(t *testing.T) {
 		return sides() == 0
 	}
 	proxytest.Eventually(t, littleIsSaid, "both sides are in the ring") // at once, unless the endpoint had to be waited for
-	exchange(512 << 10)
-	if n := sides(); n == 0 {
-		t.Error("after bulk, epoll watches neither side")
-	}
+	// At once, unless all of it came in small pieces. It is too little to have the connection move: see movesAfter in package relay.
+	proxytest.Eventually(t, func() bool {
+		exchange(192 << 10)
+		return sides() > 0
+	}, "after bulk, epoll watches a side")
 	proxytest.Eventually(t, littleIsSaid, "both sides come back to the ring")
 	for range 1000 {
 		exchange(100)

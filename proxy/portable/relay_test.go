@@ -417,12 +417,18 @@ func TestRelayLeavesASilentConnectionAlone(t *testing.T) {
 
 func exchange(t *testing.T, from, to *net.TCPConn) {
 	t.Helper()
-	_, err := from.Write([]byte("hello"))
-	enginetest.Must(t, err)
+	enginetest.Must(t, exchanged(from, to))
+}
+
+func exchanged(from, to *net.TCPConn) error {
+	if _, err := from.Write([]byte("hello")); err != nil {
+		return err
+	}
 	got := make([]byte, 5)
 	if _, err := io.ReadFull(to, got); err != nil || string(got) != "hello" {
-		t.Fatalf("got %q, %v", got, err)
+		return fmt.Errorf("got %q, %v", got, err)
 	}
+	return nil
 }
 
 // Silence after a FIN: the side that finished never heard the other's end, and must not think so.
@@ -445,14 +451,21 @@ func TestRelayEndsAHalfClosedConnectionAfterSilence(t *testing.T) {
 func TestRelayStaysWhileAHalfClosedConnectionIsNotSilent(t *testing.T) {
 	cfg := patient
 	cfg.HalfClosedTimeout = time.Second
-	fromBothSides(t, cfg, func(t *testing.T, j *joint, actor, other *net.TCPConn) {
-		enginetest.Must(t, actor.CloseWrite())
-		for start := time.Now(); time.Since(start) < 2*cfg.HalfClosedTimeout; time.Sleep(cfg.HalfClosedTimeout / 10) {
-			exchange(t, other, actor)
-		}
-		enginetest.Must(t, other.CloseWrite())
-		enginetest.Must(t, proxytest.Discard(actor))
-	})
+	for _, clientActs := range []bool{true, false} {
+		proxytest.Punctually(t, cfg.HalfClosedTimeout/2, func(beat func()) error {
+			actor, other := join(t, cfg).ends(clientActs)
+			if err := actor.CloseWrite(); err != nil {
+				return err
+			}
+			for start := time.Now(); time.Since(start) < 2*cfg.HalfClosedTimeout; time.Sleep(cfg.HalfClosedTimeout / 10) {
+				beat()
+				if err := exchanged(other, actor); err != nil {
+					return err
+				}
+			}
+			return errors.Join(other.CloseWrite(), proxytest.Discard(actor))
+		})
+	}
 }
 
 // A slow reader empties the kernel's buffers for a long time before the relay can write again. That
@@ -461,31 +474,31 @@ func TestRelayStaysWhileASlowReaderEmptiesTheKernelsBuffers(t *testing.T) {
 	cfg := patient
 	cfg.HalfClosedTimeout = time.Second
 	answer := proxytest.Stream{Seed: 7, Size: 6 << 20}
-	j := join(t, cfg)
-	enginetest.Must(t, j.client.SetReadBuffer(64<<10)) // so that the window opens often
-	enginetest.Must(t, j.client.CloseWrite())
-	enginetest.Must(t, proxytest.Discard(j.backend))
-	go func() {
-		answer.SendTo(j.backend)
-		j.backend.CloseWrite()
-	}()
-	got := 0
-	buf := make([]byte, 16<<10)
-	for start := time.Now(); ; {
-		if time.Since(start) < 3*cfg.HalfClosedTimeout {
-			time.Sleep(20 * time.Millisecond) // 800 kB a second, where the kernel holds megabytes
+	proxytest.Punctually(t, cfg.HalfClosedTimeout/2, func(beat func()) error {
+		j := join(t, cfg)
+		enginetest.Must(t, j.client.SetReadBuffer(64<<10)) // so that the window opens often
+		if err := errors.Join(j.client.CloseWrite(), proxytest.Discard(j.backend)); err != nil {
+			return err
 		}
-		n, err := j.client.Read(buf)
-		got += n
-		if err == io.EOF {
-			break
-		} else if err != nil {
-			t.Fatalf("the client got %d bytes of %d, then %v", got, answer.Size, err)
+		go func() {
+			answer.SendTo(j.backend)
+			j.backend.CloseWrite()
+		}()
+		got := 0
+		buf := make([]byte, 16<<10)
+		for start := time.Now(); ; {
+			if time.Since(start) < 3*cfg.HalfClosedTimeout {
+				time.Sleep(20 * time.Millisecond) // 800 kB a second, where the kernel holds megabytes
+			}
+			beat()
+			n, err := j.client.Read(buf)
+			if got += n; err == io.EOF && got == answer.Size {
+				return nil
+			} else if err != nil {
+				return fmt.Errorf("the client got %d bytes of %d, then %w", got, answer.Size, err)
+			}
 		}
-	}
-	if got != answer.Size {
-		t.Errorf("the client got %d bytes of %d", got, answer.Size)
-	}
+	})
 }
 
 // Silence behind a reset: a side that reads nothing cannot put off the reset for ever.

@@ -2,6 +2,7 @@ package proxytest
 
 import (
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 )
@@ -45,6 +46,37 @@ func Settled(t testing.TB, value func() int64, still time.Duration) int64 {
 	}
 	t.Fatalf("did not come to a halt within %v; at %d", Patience, last)
 	return last
+}
+
+// Punctually runs a test of what must not be silent for as long as limit, and calls beat with each sign of life. A machine that is late makes a silence
+// itself. A try that failed behind one says nothing, and is made again.
+func Punctually(t testing.TB, limit time.Duration, try func(beat func()) error) {
+	t.Helper()
+	const tries = 5
+	var err error
+	for range tries {
+		var mu sync.Mutex // guards the next two
+		last, longest := time.Now(), time.Duration(0)
+		beat := func() {
+			mu.Lock()
+			defer mu.Unlock()
+			now := time.Now()
+			last, longest = now, max(longest, now.Sub(last))
+		}
+		if err = try(beat); err == nil {
+			return
+		}
+		beat()
+		mu.Lock()
+		silence := longest
+		mu.Unlock()
+		if silence < limit {
+			t.Error(err)
+			return
+		}
+		t.Logf("behind a silence of %v: %v", silence, err)
+	}
+	t.Errorf("it failed %d times, each time behind a silence of %v or more: %v", tries, limit, err)
 }
 
 // Receive returns the next value of c, and fails the test when none comes within [Patience].

@@ -30,13 +30,19 @@ type leakChecked struct{ m *testing.M }
 // Run implements [testscript.TestingM].
 func (l leakChecked) Run() int {
 	code := l.m.Run()
-	if code == 0 {
-		if err := goleak.Find(goleak.IgnoreAnyFunction("github.com/golang/glog.(*fileSink).flushDaemon")); err != nil {
+	if code != 0 {
+		return code
+	}
+	for deadline := time.Now().Add(Patience); ; { // goleak itself waits for less than half a second
+		err := goleak.Find(goleak.IgnoreAnyFunction("github.com/golang/glog.(*fileSink).flushDaemon"))
+		if err == nil {
+			return 0
+		}
+		if time.Now().After(deadline) {
 			os.Stderr.WriteString(err.Error() + "\n")
 			return 1
 		}
 	}
-	return code
 }
 
 // A Program is one run of the program.

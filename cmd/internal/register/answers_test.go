@@ -40,7 +40,7 @@ func (w *world) byHand() *instance {
 // unchecked makes such an instance of whose check nothing is known yet.
 func (w *world) unchecked() *instance {
 	w.t.Helper()
-	in := w.instance(w.etcd.URL(), func(c *Config) { c.Drain = time.Hour })
+	in := w.instance(w.etcd.URL(), func(c *Config) { c.Drain, c.TTL = time.Hour, time.Hour }) // only the test extends the lease: it does not end before
 	w.t.Cleanup(func() {
 		in.disconnect()
 		in.dialer.Close()

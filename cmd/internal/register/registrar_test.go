@@ -353,7 +353,7 @@ func TestOfTwoRegistrarsTheLaterPublishesAndTheOtherTakesOverWithoutAGap(t *test
 	first := w.register(w.etcd.URL())
 	w.untilOwned(first)
 	gone := make(chan struct{})
-	second := w.register(w.etcd.URL(), func(c *Config) { c.Gone, c.Drain = gone, time.Hour })
+	second := w.register(w.etcd.URL(), func(c *Config) { c.Gone, c.Drain, c.TTL = gone, time.Hour, time.Hour }) // the end of its lease is no gap of the registrar's
 	published := w.untilOwned(second)
 	second.stop()
 	gap := false
@@ -372,7 +372,7 @@ func TestOfTwoRegistrarsTheLaterPublishesAndTheOtherTakesOverWithoutAGap(t *test
 func TestARegistrarThatIsCutOffIsReplacedAndYieldsWhenItIsBack(t *testing.T) {
 	w := newWorld(t)
 	link := etcdtest.NewLink(t, w.etcd.Addr())
-	first := w.register(w.etcd.URL())
+	first := w.register(w.etcd.URL(), func(c *Config) { c.TTL = 6 * time.Second }) // it looks every 2 s, and its lease outlasts a machine that is busy for some
 	w.untilOwned(first)
 	second := w.register("http://" + link.Addr())
 	w.untilOwned(second)
@@ -381,8 +381,8 @@ func TestARegistrarThatIsCutOffIsReplacedAndYieldsWhenItIsBack(t *testing.T) {
 	link.Up()
 	w.until(first.key, "still the first one's", func(r *record) bool { return r != nil && r.owner == first.owner })
 	second.end()
-	if then := w.untilOwned(first); then.lease != now.lease {
-		t.Errorf("the record changed hands: lease %x, then %x", now.lease, then.lease)
+	if then := w.untilOwned(first); then.lease != now.lease || then.revision != now.revision {
+		t.Errorf("the record changed hands: lease %x at revision %d, then %x at %d", now.lease, now.revision, then.lease, then.revision)
 	}
 }
 
