@@ -19,9 +19,9 @@ PKG       ?= ./...
 PARALLEL  ?= 6
 TESTFLAGS ?=
 
-# UNRACED: the packages whose tests make test runs without the race detector, which takes them several times as much of the processors, and finds
-# next to nothing there: they call others' code or run programs, or each of their goroutines has its own. make race runs them with it, too. Of the
-# engines the ring's suite has it, whose loops are epoll's, and the tests of the other two beside theirs.
+# UNRACED: the packages whose tests make test runs without the race detector, under which they need up to seven times as much processor time. It seldom
+# tells anything of most of them: they share no memory, or run programs. Of the engines, the ring's suite has it, and that one has epoll's loops.
+# SUITED are the other two: their own tests have it, and their suites only in make race, which runs everything with it.
 UNRACED    = ./cmd/playground ./cmd/internal/hostile ./docs/... ./registry/... ./scripts/... $(SUITED)
 SUITED     = ./proxy/portable ./proxy/epoll
 RACED      = $(filter-out $(shell go list $(UNRACED)),$(shell go list ./...))
@@ -103,7 +103,7 @@ run: ## the classroom: etcd, a few backends and the proxy in one process
 # are processors.
 GOTEST     = GORACE=atexit_sleep_ms=0 go test -timeout 20m -p $$(($$(getconf _NPROCESSORS_ONLN) + 1)) -parallel $(PARALLEL) $(TESTFLAGS)
 
-test: ## every test, with the race detector where goroutines share memory (UNRACED); PKG=./config/...: those of some packages, with it
+test: ## every test, most with the race detector (UNRACED: which are without); PKG=./config/...: those of some packages, with it
 	go mod download # some tests build etcd in a network namespace, which has no network
 ifeq ($(PKG),./...)
 	CGO_ENABLED=1 $(GOTEST) -race $(LONGEST) $(RACED)
