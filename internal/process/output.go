@@ -1,6 +1,7 @@
 package process
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"os/exec"
@@ -10,12 +11,15 @@ import (
 // Output runs a program to its end and returns what it wrote to its standard output. An error quotes what it wrote to standard error.
 func Output(ctx context.Context, path string, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, path, args...)
-	TieToParent(cmd)
-	var stderr strings.Builder
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if err != nil {
-		return nil, fmt.Errorf("%s %s: %w: %s", path, strings.Join(args, " "), err, stderr.String())
+	group(cmd)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	err := StartTied(cmd)
+	if err == nil {
+		err = cmd.Wait()
 	}
-	return out, nil
+	if err != nil {
+		return nil, fmt.Errorf("%s %s: %w: %s", path, strings.Join(args, " "), err, &stderr)
+	}
+	return stdout.Bytes(), nil
 }

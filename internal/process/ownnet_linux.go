@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
-	"runtime"
 	"syscall"
 )
 
@@ -32,8 +31,6 @@ func AgainInOwnNetwork(args []string, stdout, stderr io.Writer, prepare func() e
 	if err := prepare(); err != nil {
 		return 0, false, err
 	}
-	runtime.LockOSThread() // the kernel's parent is a thread, and this one must not end before the child: see prctl(2)
-	defer runtime.UnlockOSThread()
 	self, err := os.Executable()
 	if err != nil {
 		return 0, false, err
@@ -41,11 +38,11 @@ func AgainInOwnNetwork(args []string, stdout, stderr io.Writer, prepare func() e
 	cmd := exec.Command(self, args...)
 	cmd.Env = append(os.Environ(), insideEnv+"=1")
 	cmd.Stdout, cmd.Stderr = stdout, stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer signal.Stop(signals)
-	if err := cmd.Start(); err != nil {
+	if err := StartTied(cmd); err != nil {
 		return 0, false, nil // not allowed here
 	}
 	ended := make(chan error, 1)

@@ -40,9 +40,9 @@ func Start(dir, name string, args ...string) (*Process, error) {
 
 // Run starts a command, which the caller has given its input and output. The caller must not wait for it.
 func Run(name string, cmd *exec.Cmd) (*Process, error) {
-	TieToParent(cmd)
+	group(cmd)
 	p := &Process{name: name, cmd: cmd, exited: make(chan struct{})}
-	if err := cmd.Start(); err != nil {
+	if err := StartTied(cmd); err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
 	go func() {

@@ -7,8 +7,11 @@ import (
 	"syscall"
 )
 
-// TieToParent does nothing: this system has neither process groups nor a tie to the parent.
-func TieToParent(*exec.Cmd) {}
+// StartTied starts a command. This system cannot tie it to its parent.
+func StartTied(cmd *exec.Cmd) error { return cmd.Start() }
+
+// group does nothing: this system has no process groups.
+func group(*exec.Cmd) {}
 
 func (p *Process) signal(sig syscall.Signal) { _ = p.cmd.Process.Signal(sig) } // it may just have ended
 

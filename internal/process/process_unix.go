@@ -1,4 +1,4 @@
-//go:build unix && !linux
+//go:build unix
 
 package process
 
@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// TieToParent gives a command a process group. Only Linux can tie it to its parent.
-func TieToParent(cmd *exec.Cmd) {
+// group gives a command a process group.
+func group(cmd *exec.Cmd) {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
 	}
@@ -17,11 +17,9 @@ func TieToParent(cmd *exec.Cmd) {
 
 func (p *Process) signal(sig syscall.Signal) { _ = syscall.Kill(-p.PID(), sig) } // it may just have ended
 
-// isReplaced reports, of a process that has ended, whether another one has its number: then its group is another one's, too.
+// isReplaced reports, of a process that has ended, whether another one has its number: then its group is another one's, too. While a group has
+// a member, the kernel gives its number to nobody.
 func (p *Process) isReplaced() bool { return syscall.Kill(p.PID(), 0) != syscall.ESRCH }
-
-// Pause freezes the process: its connections stay open and nothing answers on them.
-func (p *Process) Pause() { p.Signal(syscall.SIGSTOP) }
 
 // Resume lets a paused process go on.
 func (p *Process) Resume() { p.Signal(syscall.SIGCONT) }

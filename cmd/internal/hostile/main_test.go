@@ -94,7 +94,6 @@ func cast(t *testing.T, role string, args ...any) *programtest.Program {
 		cmd.Args = append(cmd.Args, fmt.Sprint(arg))
 	}
 	cmd.Env = append(os.Environ(), roleEnv+"="+role)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	p := programtest.Run(t, cmd)
 	p.Stdout.Wait(t, "ready\n")
 	return p

@@ -97,11 +97,10 @@ func (s *site) start(t *testing.T, script string, flags ...string) {
 	t.Helper()
 	args := append([]string{"-engine=" + os.Getenv(engineEnv), "-etcd_servers=" + s.etcdURL, "-connection_log=" + s.connlog, "-drain_timeout=0", "-v=1"}, flags...)
 	cmd := exec.Command(os.Getenv(binaryEnv), args...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if script != "" {
 		cmd = exec.Command("sh", append([]string{"-ec", "mount --make-rprivate /; " + script, "sh", os.Getenv(binaryEnv)}, args...)...)
 		cmd.Env = append(os.Environ(), "DIR="+s.dir)
-		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Cloneflags: syscall.CLONE_NEWNS}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS}
 	}
 	s.proxy = programtest.Run(t, cmd)
 }

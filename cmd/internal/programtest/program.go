@@ -13,6 +13,8 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"go.uber.org/goleak"
+
+	"kubeproxy/internal/process"
 )
 
 // Patience is how long to wait for what would happen at once on a machine that has nothing else to do.
@@ -85,7 +87,7 @@ func Run(t testing.TB, cmd *exec.Cmd) *Program {
 		t.Fatal(err)
 	}
 	p.stdout = stdout
-	if err := p.cmd.Start(); err != nil {
+	if err := process.StartTied(p.cmd); err != nil {
 		t.Fatal(err)
 	}
 	go func() {

@@ -54,14 +54,13 @@ func losePackets(matches ...string) (*packetLoss, error) {
 		table: fmt.Sprintf("chaos_%d_%d", os.Getpid(), tables.Add(1)),
 		nft:   exec.Command("nft", "-i"),
 	}
-	process.TieToParent(p.nft)
 	p.nft.Stdout, p.nft.Stderr = &said, &said
 	stdin, err := p.nft.StdinPipe()
 	if err != nil {
 		return nil, err
 	}
 	p.stdin = stdin
-	if err := p.nft.Start(); err != nil {
+	if err := process.StartTied(p.nft); err != nil {
 		return nil, fmt.Errorf("nft: %w", err)
 	}
 	_, err = fmt.Fprintf(stdin, "table inet %s { flags owner; chain in { type filter hook input priority 0; %s}; }\n", p.table, &rules)

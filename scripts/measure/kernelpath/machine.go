@@ -11,6 +11,8 @@ import (
 	"os/exec"
 	"strconv"
 	"syscall"
+
+	"kubeproxy/internal/process"
 )
 
 // A machine is a process that answers each line with a line.
@@ -24,9 +26,8 @@ type machine struct {
 func startMachine(program, role string, network bool) (*machine, error) {
 	cmd := exec.Command(program, role, "x")
 	cmd.Stderr = os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if network {
-		cmd.SysProcAttr.Cloneflags = syscall.CLONE_NEWNET
+		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
 	}
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -36,7 +37,7 @@ func startMachine(program, role string, network bool) (*machine, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := cmd.Start(); err != nil {
+	if err := process.StartTied(cmd); err != nil {
 		return nil, err
 	}
 	return &machine{cmd, in, bufio.NewReader(out)}, nil
