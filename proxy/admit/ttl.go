@@ -59,18 +59,47 @@ func nameservers(dial func(ctx context.Context, network, address string) (net.Co
 		if err != nil {
 			return nil, err
 		}
-		context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(0, 1)) }) // it may be closed by then
-		ttl, asked := ctx.Value(ttlKey{}).(*answerTTL)
-		if packets, ok := c.(net.PacketConn); ok && asked {
-			return &answers{c, packets, ttl}, nil
+		asked := &question{Conn: c}
+		context.AfterFunc(ctx, asked.end)
+		ttl, wanted := ctx.Value(ttlKey{}).(*answerTTL)
+		if packets, ok := c.(net.PacketConn); ok && wanted {
+			return &answers{asked, packets, ttl}, nil
 		}
-		return c, nil
+		return asked, nil
 	}}
 }
 
+// A question is a connection to a nameserver that waits for nothing once its look-up has ended.
+type question struct {
+	net.Conn
+	mu    sync.Mutex
+	ended bool // guarded by mu
+}
+
+// end has all that waits for the nameserver fail, now and later.
+func (q *question) end() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.ended = true
+	_ = q.Conn.SetDeadline(past) // it may be closed by then
+}
+
+// SetDeadline changes nothing once the look-up has ended: package net sets the nameserver's time after it has dialled, which may be later.
+func (q *question) SetDeadline(t time.Time) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.ended {
+		t = past
+	}
+	return q.Conn.SetDeadline(t)
+}
+
+// Past is a deadline that has passed.
+var past = time.Unix(0, 1)
+
 // Answers is a socket of datagrams whose answers are read on their way.
 type answers struct {
-	net.Conn
+	*question
 	packets net.PacketConn
 	ttl     *answerTTL
 }

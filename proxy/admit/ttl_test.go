@@ -2,7 +2,9 @@ package admit
 
 import (
 	"context"
+	"errors"
 	"net"
+	"os"
 	"testing"
 	"time"
 
@@ -52,6 +54,31 @@ func TestALookUpLeavesNoSocketsBehind(t *testing.T) {
 		case <-closed:
 		case <-time.After(3 * time.Second):
 			t.Fatal("a socket is still open")
+		}
+	}
+}
+
+// TestTheTimeOfANameserverEndsWithTheLookUp, also if package net sets it after that.
+func TestTheTimeOfANameserverEndsWithTheLookUp(t *testing.T) {
+	silent, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	c, err := nameservers(new(net.Dialer).DialContext).Dial(ctx, "udp", silent.LocalAddr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	defer time.AfterFunc(3*time.Second, func() { c.Close() }).Stop()
+	cancel()
+	for _, when := range []string{"once the look-up has ended", "with a time set after that"} {
+		if _, err := c.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("%s, a read ends with: %v; want a deadline that has passed", when, err)
+		}
+		if err := c.SetDeadline(time.Now().Add(time.Hour)); err != nil {
+			t.Error(err)
 		}
 	}
 }
