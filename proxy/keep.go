@@ -67,6 +67,7 @@ func (p *Proxier) closeSocketLocked(l *listener) {
 func (p *Proxier) keep(ctx context.Context) {
 	failed := false
 	for {
+		over := ctx.Err() != nil // before the keeper is told: ports may close meanwhile, and the end comes after them
 		var again <-chan time.Time
 		err := p.tellKeeper()
 		if err != nil {
@@ -76,7 +77,7 @@ func (p *Proxier) keep(ctx context.Context) {
 			}
 		}
 		failed = err != nil
-		if ctx.Err() != nil {
+		if over {
 			return
 		}
 		select {

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -26,6 +27,7 @@ type fakeKeeper struct {
 	fails   func() bool  // whether the keeper does not hear this call of Keep or Forget; nil: it hears all
 	keeps   func()       // called during each Keep; may be nil
 	flushes atomic.Int64 // how many calls of Flush fail
+	flushed func()       // called during each Flush; may be nil
 }
 
 var errUnheard = errors.New("the keeper does not hear")
@@ -61,6 +63,9 @@ func (k *fakeKeeper) NoteKept(kept map[registry.ListenerID]struct{}) {
 }
 
 func (k *fakeKeeper) Flush() error {
+	if k.flushed != nil {
+		k.flushed()
+	}
 	if k.flushes.Add(-1) >= 0 {
 		return errUnheard
 	}
@@ -268,6 +273,21 @@ func TestTheKeeperClosesWhatItHasThoughNoPortOpens(t *testing.T) {
 			t.Errorf("it has to be told %d times more", left+1)
 		}
 	})
+}
+
+// TestAPortThatClosesAtTheEndIsForgotten, though the keeper has just been told all, and then the end comes.
+func TestAPortThatClosesAtTheEndIsForgotten(t *testing.T) {
+	p, k, _ := newKeptProxier(t, 1)
+	opens(p, 0)
+	ctx, end := context.WithCancel(t.Context())
+	k.flushed = func() {
+		closes(p, 0)
+		end()
+	}
+	p.keep(ctx)
+	if len(k.kept) > 0 {
+		t.Errorf("the keeper has %v at the end", k.kept)
+	}
 }
 
 // TestTheKeeperHasAsManySocketsAsItHasRoomFor, whatever opens and closes, and whatever it does not hear.
