@@ -61,8 +61,8 @@ func nameservers(dial func(ctx context.Context, network, address string) (net.Co
 		}
 		asked := &question{Conn: c}
 		context.AfterFunc(ctx, asked.end)
-		ttl, wanted := ctx.Value(ttlKey{}).(*answerTTL)
-		if packets, ok := c.(net.PacketConn); ok && wanted {
+		ttl, _ := ctx.Value(ttlKey{}).(*answerTTL) // else nobody wants to know it
+		if packets, ok := c.(net.PacketConn); ok { // package net asks so whether messages need a length before them
 			return &answers{asked, packets, ttl}, nil
 		}
 		return asked, nil
@@ -107,7 +107,7 @@ type answers struct {
 // Read reads one message.
 func (a *answers) Read(b []byte) (int, error) {
 	n, err := a.Conn.Read(b)
-	if err == nil {
+	if err == nil && a.ttl != nil {
 		a.ttl.read(b[:n])
 	}
 	return n, err
