@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"io"
 	"net/http"
 	"net/url"
@@ -16,6 +17,7 @@ import (
 
 // TestThePageActsWithATokenAndIsReadOnlyWithoutTheFlag.
 func TestThePageActsWithATokenAndIsReadOnlyWithoutTheFlag(t *testing.T) {
+	t.Parallel()
 	const token = "c2VjcmV0IG9mIHRoZSBwYWdl"
 	file := filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(file, []byte(token+"\n"), 0o600); err != nil {
@@ -80,6 +82,7 @@ func TestThePageActsWithATokenAndIsReadOnlyWithoutTheFlag(t *testing.T) {
 
 // TestATokenThatOthersMayReadIsRefused, and so is one that can be guessed.
 func TestATokenThatOthersMayReadIsRefused(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		text string
 		mode os.FileMode
@@ -99,5 +102,31 @@ func TestATokenThatOthersMayReadIsRefused(t *testing.T) {
 	}
 	if _, err := control.TokenFile(t.TempDir()); err == nil || !strings.Contains(err.Error(), "is no file") {
 		t.Errorf("a directory: %v", err)
+	}
+}
+
+// TestACredentialOfSystemdIsAToken, with the mode that it has for a service of another user than root: LoadCredential=.
+func TestACredentialOfSystemdIsAToken(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "token")
+	t.Setenv("CREDENTIALS_DIRECTORY", dir+"/")
+	for _, c := range []struct {
+		mode os.FileMode
+		good bool
+	}{{0o400, true}, {0o440, true}, {0o460, false}, {0o444, false}} {
+		_ = os.Remove(file) // the first time it is not there
+		if err := errors.Join(os.WriteFile(file, []byte("c2VjcmV0IG9mIHRoZSBwYWdl"), 0o600), os.Chmod(file, c.mode)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := control.TokenFile(file); (err == nil) != c.good {
+			t.Errorf("with mode %04o: %v", c.mode, err)
+		}
+	}
+	t.Setenv("CREDENTIALS_DIRECTORY", t.TempDir())
+	if err := os.Chmod(file, 0o440); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := control.TokenFile(file); err == nil {
+		t.Error("a file elsewhere that its group may read is taken")
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 )
@@ -24,7 +25,14 @@ func TokenFile(path string) (read func() (string, error), err error) {
 	return read, err
 }
 
-// readToken reads a secret that only its owner may read.
+// isCredential reports whether systemd has put a file there for this service alone (LoadCredential=, systemd.exec(5)). To a user who is not root it
+// gives such a file by an access list, whose mask then stands where the mode has the bits of the group (acl(5)): 0440.
+func isCredential(path string) bool {
+	dir := os.Getenv("CREDENTIALS_DIRECTORY")
+	return dir != "" && filepath.Dir(path) == filepath.Clean(dir)
+}
+
+// readToken reads a secret that only its owner may read, or, of a credential, the service.
 func readToken(path string) (string, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe without a writer is no reason to wait
 	if err != nil {
@@ -37,7 +45,7 @@ func readToken(path string) (string, error) {
 		return "", err
 	case !info.Mode().IsRegular():
 		return "", fmt.Errorf("%s is no file", path)
-	case info.Mode().Perm()&0o077 != 0:
+	case info.Mode().Perm()&0o077 != 0 && !(isCredential(path) && info.Mode().Perm()&0o037 == 0):
 		return "", fmt.Errorf("%s has mode %04o, so others may know the token: chmod 600", path, info.Mode().Perm())
 	}
 	text, err := io.ReadAll(io.LimitReader(f, mostToken+2))
