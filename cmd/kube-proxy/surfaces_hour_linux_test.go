@@ -111,6 +111,7 @@ func (s *hourStage) fromEtcd(t *testing.T) {
 
 // TestEverySurfaceSaysWhatAnOperatorHasToFind: page, status and log name each fault.
 func TestEverySurfaceSaysWhatAnOperatorHasToFind(t *testing.T) {
+	t.Parallel()
 	if !proxytest.InOwnNetwork(t) { // or the machine may let everybody have port 80
 		return
 	}
@@ -153,6 +154,7 @@ func TestEverySurfaceSaysWhatAnOperatorHasToFind(t *testing.T) {
 
 // TestADirectoryThatOthersMayWriteToIsNamed: a node whose sockets or state would be there does not start, and one line says why.
 func TestADirectoryThatOthersMayWriteToIsNamed(t *testing.T) {
+	t.Parallel()
 	dir := filepath.Dir(takeoverPath(t))
 	if err := os.Chmod(dir, 0o777); err != nil {
 		t.Fatal(err)
@@ -172,7 +174,7 @@ func TestADirectoryThatOthersMayWriteToIsNamed(t *testing.T) {
 }
 
 // startBare is start of a program without CAP_NET_BIND_SERVICE, also if the user is root. It is started by a thread that loses the capability first,
-// and ends. The kernel ends an etcd with the thread that started it, so a case without the capability comes before those with an etcd.
+// and ends.
 func startBare(t testing.TB, env []string, args ...string) (p *programtest.Program) {
 	t.Helper()
 	done := make(chan struct{})

@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// StartTied starts a command. Only Linux can tie it to its parent.
+// StartTied starts a command. Only on Linux is it tied to this program.
 func StartTied(cmd *exec.Cmd) error { return cmd.Start() }
 
 // Pause freezes the process: its connections stay open and nothing answers on them.

@@ -94,7 +94,7 @@ func cast(t *testing.T, role string, args ...any) *programtest.Program {
 		cmd.Args = append(cmd.Args, fmt.Sprint(arg))
 	}
 	cmd.Env = append(os.Environ(), roleEnv+"="+role)
-	p := programtest.Run(t, cmd)
+	p := programtest.RunTied(t, cmd)
 	p.Stdout.Wait(t, "ready\n")
 	return p
 }

@@ -102,7 +102,7 @@ func (s *site) start(t *testing.T, script string, flags ...string) {
 		cmd.Env = append(os.Environ(), "DIR="+s.dir)
 		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS}
 	}
-	s.proxy = programtest.Run(t, cmd)
+	s.proxy = programtest.RunTied(t, cmd)
 }
 
 // becomesReady waits until kube-proxy serves, and starts the sink.

@@ -123,7 +123,7 @@ func TestTwoNodesThatAreEachOthersEndpoint(t *testing.T) {
 	cmd := exec.Command("sh", "-ec", `until ip link set there up; do sleep 0.1; done; ip link set lo up; ip addr add "$0"/24 dev there; exec "$@"`,
 		there, os.Getenv(binaryEnv), "-engine="+os.Getenv(engineEnv), "-etcd_servers=http://"+here+":2379", "-v=1", "-healthz_bind_address="+there+":10256")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
-	node := programtest.Run(t, cmd)
+	node := programtest.RunTied(t, cmd)
 	proxytest.MustRun(t, "ip", "link", "add", "here", "type", "veth", "peer", "name", "there", "netns", fmt.Sprint(node.Pid()))
 	proxytest.MustRun(t, "ip", "addr", "add", here+"/24", "dev", "here")
 	proxytest.MustRun(t, "ip", "link", "set", "here", "up")

@@ -73,6 +73,17 @@ func Start(t testing.TB, env []string, name string, args ...string) *Program {
 // environment.
 func Run(t testing.TB, cmd *exec.Cmd) *Program {
 	t.Helper()
+	return run(t, cmd, (*exec.Cmd).Start)
+}
+
+// RunTied is Run of a program that the kernel kills when the test's process dies. It inherits nothing of the thread that calls it.
+func RunTied(t testing.TB, cmd *exec.Cmd) *Program {
+	t.Helper()
+	return run(t, cmd, process.StartTied)
+}
+
+func run(t testing.TB, cmd *exec.Cmd, begin func(*exec.Cmd) error) *Program {
+	t.Helper()
 	p := &Program{Stdout: newTranscript(), Stderr: newTranscript(), cmd: cmd, ended: make(chan struct{})}
 	if p.cmd.Env == nil {
 		p.cmd.Env = os.Environ()
@@ -87,7 +98,7 @@ func Run(t testing.TB, cmd *exec.Cmd) *Program {
 		t.Fatal(err)
 	}
 	p.stdout = stdout
-	if err := process.StartTied(p.cmd); err != nil {
+	if err := begin(p.cmd); err != nil {
 		t.Fatal(err)
 	}
 	go func() {
@@ -104,6 +115,9 @@ func Run(t testing.TB, cmd *exec.Cmd) *Program {
 		}
 		_ = p.cmd.Process.Kill() // it may have ended
 		<-p.ended
+		if strings.Contains(p.Stderr.String(), "WARNING: DATA RACE") {
+			t.Errorf("%q has a data race", p.cmd.Args)
+		}
 		if t.Failed() {
 			t.Logf("%q said:\n%s%s", cmd.Args, p.Stdout, p.Stderr)
 		}

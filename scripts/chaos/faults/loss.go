@@ -21,7 +21,7 @@ import (
 // kernel removes it when that process ends, however it ends.
 type packetLoss struct {
 	table string
-	nft   *exec.Cmd
+	nft   *process.Process
 	stdin io.Closer
 }
 
@@ -50,18 +50,16 @@ func losePackets(matches ...string) (*packetLoss, error) {
 		fmt.Fprintf(&rules, `iifname "lo" %s drop; `, match)
 	}
 	var said strings.Builder
-	p := &packetLoss{
-		table: fmt.Sprintf("chaos_%d_%d", os.Getpid(), tables.Add(1)),
-		nft:   exec.Command("nft", "-i"),
-	}
-	p.nft.Stdout, p.nft.Stderr = &said, &said
-	stdin, err := p.nft.StdinPipe()
+	p := &packetLoss{table: fmt.Sprintf("chaos_%d_%d", os.Getpid(), tables.Add(1))}
+	nft := exec.Command("nft", "-i")
+	nft.Stdout, nft.Stderr = &said, &said
+	stdin, err := nft.StdinPipe()
 	if err != nil {
 		return nil, err
 	}
 	p.stdin = stdin
-	if err := process.StartTied(p.nft); err != nil {
-		return nil, fmt.Errorf("nft: %w", err)
+	if p.nft, err = process.Run("nft", nft); err != nil {
+		return nil, err
 	}
 	_, err = fmt.Fprintf(stdin, "table inet %s { flags owner; chain in { type filter hook input priority 0; %s}; }\n", p.table, &rules)
 	for deadline := time.Now().Add(5 * time.Second); err == nil; time.Sleep(5 * time.Millisecond) {
@@ -80,8 +78,7 @@ func losePackets(matches ...string) (*packetLoss, error) {
 // end delivers packets again.
 func (p *packetLoss) end() {
 	_ = p.stdin.Close()
-	_ = p.nft.Process.Kill()
-	_ = p.nft.Wait() // it was killed
+	p.nft.Kill()
 }
 
 // CanLosePackets returns why this machine cannot lose packets; nil: it can. It tries once, with a port that carries nothing.
