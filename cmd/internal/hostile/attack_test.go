@@ -5,7 +5,6 @@ package hostile
 import (
 	"fmt"
 	"net/http"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -47,12 +46,13 @@ func (s *site) withstands(t *testing.T, attack string, bound uint64, load func(t
 // lastOf is what a yardstick said last.
 func lastOf(t *testing.T, yardstick *programtest.Program) time.Duration {
 	t.Helper()
-	said := strings.Fields(yardstick.Stdout.String())
-	n, err := strconv.ParseInt(said[len(said)-1], 10, 64)
-	if err != nil {
-		t.Fatalf("the yardstick says %q", said)
+	lines := strings.Split(strings.TrimSpace(yardstick.Stdout.String()), "\n")
+	var longest, first time.Duration
+	if n, err := fmt.Sscan(lines[len(lines)-1], &longest, &first); n != 2 {
+		t.Fatalf("the yardstick says %q: %v", lines, err)
 	}
-	return time.Duration(n)
+	t.Logf("the yardstick took %v, its first thread %v", longest, first)
+	return longest
 }
 
 // probe asks for /livez and /readyz twenty times a second until it is stopped. Each answer has to be ok within a second.

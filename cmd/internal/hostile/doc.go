@@ -12,7 +12,7 @@
 //
 // An attack aims at one weakness: the log, the search for an endpoint, a resolver, records. During it the bystander also makes new
 // connections, and health checks must be answered. It goes to each of the two three times, and the longest turn of a loop is judged as
-// well. It may take 20 ms, or as long as the yardstick if that is more: a thread beside the attack that works for 5 ms ten times a second. On few
+// well. It may take 20 ms, or as long as the yardstick if that is more: threads beside the attack, as many as there are loops, that each work for 5 ms ten times a second. On few
 // processors dozens of threads wait for one, and what they cost a loop is not its doing. On a starved machine the yardstick hides a turn that is as
 // long. Where records are the attack, the same records are written elsewhere in etcd for the comparison. A p99 of less than a millisecond
 // passes, whatever its ratio: there the kernel's scheduler decides.

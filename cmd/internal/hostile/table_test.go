@@ -21,7 +21,7 @@ type row struct {
 	Bound                 uint64 // that Highest may not pass
 	Felt                  comparison
 	Turn                  time.Duration // the longest turn of a loop; 0 if it is not measured
-	Yardstick             time.Duration // how long 5 ms of work took a thread beside it, at the longest
+	Yardstick             time.Duration // how long 5 ms of work took threads beside it, at the longest
 	Slow                  bool          // a bound of time was exceeded
 	Verdict               string
 }
