@@ -45,7 +45,7 @@ import (
 //     attempt an endpoint again once that is well.
 //   - The dials of an attempt last DialTimeout at most, or what the service says, and end DialTotalTimeout after the race began. A look-up has time of its own
 //     (admit.LookUpTimeout), and the dials that wait for it have all of DialTimeout.
-//   - The attempt that began first uses the descriptor that the client came with. Each dial or look-up beside it takes one from the
+//   - The oldest attempt under way uses the descriptor that the client came with. Each dial or look-up beside it takes one from the
 //     budget, and returns it when it ends, but none of the last eighth (admit.Budget.TakeSpare). Without a descriptor, nothing is begun beside
 //     what is under way.
 //   - MayAttempt limits each attempt but the first, and each address of an attempt but its first one.
