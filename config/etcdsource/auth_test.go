@@ -35,6 +35,7 @@ func asProxy(cfg Config) Config {
 }
 
 func TestAUserWhoMayReadThePrefixNeedsNothingElse(t *testing.T) {
+	t.Parallel()
 	etcd := etcdtest.StartProcess(t)
 	c := withAuth(t, etcd)
 	put(t, c, spec("a"), port(1))
@@ -110,6 +111,7 @@ func TestAKeyThatIsNamedAfterTheTokenExpiredIsFollowedWithoutAWord(t *testing.T)
 
 // A process that was stopped for longer than a token lives has to ask etcd for its revision, before it takes any more.
 func TestAStoppedWatchWhoseTokenHasExpiredIsGivenUpWhenItIsFarBehind(t *testing.T) {
+	t.Parallel()
 	etcd := etcdtest.StartProcess(t)
 	c := withAuth(t, etcd)
 	put(t, c, spec("a"), port(1))
@@ -221,6 +223,7 @@ func TestAWrongPasswordIsNamedAndTheRightOneHeals(t *testing.T) {
 }
 
 func TestAMissingPermissionIsNamedAndAGrantHeals(t *testing.T) {
+	t.Parallel()
 	etcd := etcdtest.StartProcess(t)
 	etcdtest.EnableAuth(t, etcd.Client(t), "root password", "proxy", "proxy password", "/elsewhere/")
 	c := etcd.Client(t, func(cfg *clientv3.Config) { cfg.Username, cfg.Password = "root", "root password" })
@@ -235,6 +238,7 @@ func TestAMissingPermissionIsNamedAndAGrantHeals(t *testing.T) {
 }
 
 func TestAuthenticationMayBeTurnedOnLater(t *testing.T) {
+	t.Parallel()
 	etcd := etcdtest.StartProcess(t)
 	put(t, etcd.Client(t), spec("a"), port(1))
 	with := follow(t, asProxy(quick(etcd.URL()))) // a user that this etcd does not ask for yet
@@ -263,6 +267,7 @@ func TestAuthenticationMayBeTurnedOnLater(t *testing.T) {
 
 // The password file is read again at each login.
 func TestAReplacedPasswordIsUsedWithTheNextConnection(t *testing.T) {
+	t.Parallel()
 	etcd := etcdtest.StartProcess(t)
 	c := withAuth(t, etcd)
 	put(t, c, spec("a"), port(1))

@@ -43,6 +43,7 @@ func TestAnEtcdThatIsKilledChangesNothing(t *testing.T) {
 }
 
 func TestHistoryThatWasCompactedMeanwhileIsNotNeeded(t *testing.T) {
+	t.Parallel()
 	etcd := etcdtest.StartProcess(t)
 	c := etcd.Client(t)
 	put(t, c, spec("a"), port(1), spec("b"), port(1))
@@ -150,6 +151,7 @@ func TestAnotherClusterIsTheTruthToo(t *testing.T) {
 }
 
 func TestACancelledWatchIsBegunAgain(t *testing.T) {
+	t.Parallel()
 	etcd := etcdtest.StartProcess(t)
 	c := etcd.Client(t)
 	m := newMiddleman(t, c)
@@ -167,6 +169,7 @@ func TestACancelledWatchIsBegunAgain(t *testing.T) {
 }
 
 func TestADeadMemberInTheListDoesNotMatter(t *testing.T) {
+	t.Parallel()
 	etcd := etcdtest.StartProcess(t)
 	put(t, etcd.Client(t), spec("a"), port(1))
 	refusing := etcdtest.StartProcess(t)
@@ -182,6 +185,7 @@ func TestADeadMemberInTheListDoesNotMatter(t *testing.T) {
 }
 
 func TestAFrozenEtcdIsWaitedFor(t *testing.T) {
+	t.Parallel()
 	etcd := etcdtest.StartProcess(t)
 	c := etcd.Client(t)
 	put(t, c, spec("a"), port(1))

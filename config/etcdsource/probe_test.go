@@ -16,6 +16,7 @@ import (
 func isProgress(req *etcdserverpb.WatchRequest) bool { return req.GetProgressRequest() != nil }
 
 func TestAWatchThatDiedWithoutAWordIsFoundOut(t *testing.T) {
+	t.Parallel()
 	etcd := etcdtest.StartProcess(t)
 	c := etcd.Client(t)
 	put(t, c, spec("a"), port(1))
@@ -35,6 +36,7 @@ func TestAWatchThatDiedWithoutAWordIsFoundOut(t *testing.T) {
 }
 
 func TestANetworkThatSwallowsEverythingIsLeftBehindOnceItHeals(t *testing.T) {
+	t.Parallel()
 	etcd := etcdtest.StartProcess(t)
 	c := etcd.Client(t)
 	put(t, c, spec("a"), port(1))
@@ -52,6 +54,7 @@ func TestANetworkThatSwallowsEverythingIsLeftBehindOnceItHeals(t *testing.T) {
 }
 
 func TestAnIdleWatchIsNotTakenForADeadOne(t *testing.T) {
+	t.Parallel()
 	etcd := etcdtest.StartProcess(t)
 	c := etcd.Client(t)
 	m := newMiddleman(t, c)
@@ -114,7 +117,8 @@ func TestAnIdleWatchIsNotTakenForADeadOne(t *testing.T) {
 		}
 	})
 	<-quiet
-	if st := f.source.Status(); st.Sessions != 1 || !st.Connected {
+	f.awaitStatus(t, "connected", func(st config.Status) bool { return st.Connected })
+	if st := f.source.Status(); st.Sessions != 1 {
 		t.Errorf("%+v; want the first session still", st)
 	}
 }
@@ -122,6 +126,7 @@ func TestAnIdleWatchIsNotTakenForADeadOne(t *testing.T) {
 // An etcd that answers no progress requests: a proxy, or one whose requests come too early. Foreign keys
 // are busy, so its revision always runs ahead of what the watch can tell.
 func TestAWatchThatNeverAnswersIsProvedAliveByReading(t *testing.T) {
+	t.Parallel()
 	etcd := etcdtest.StartProcess(t)
 	c := etcd.Client(t)
 	put(t, c, spec("a"), port(1), spec("b"), port(1))
@@ -154,7 +159,8 @@ func TestAWatchThatNeverAnswersIsProvedAliveByReading(t *testing.T) {
 		default:
 		}
 	}
-	if st := f.source.Status(); st.Sessions != 1 || !st.Connected {
+	f.awaitStatus(t, "connected", func(st config.Status) bool { return st.Connected })
+	if st := f.source.Status(); st.Sessions != 1 {
 		t.Errorf("%+v; want the first session still", st)
 	}
 	f.resync(t)
@@ -203,6 +209,7 @@ func TestAReadThatShowsAnOlderRevisionEndsTheSession(t *testing.T) {
 }
 
 func TestItWorksBehindAGRPCProxy(t *testing.T) {
+	t.Parallel()
 	etcd := etcdtest.StartProcess(t)
 	c := etcd.Client(t)
 	put(t, c, spec("a"), port(1))

@@ -17,6 +17,7 @@ import (
 )
 
 func TestReadIsOneSnapshotHoweverManyPagesItHas(t *testing.T) {
+	t.Parallel()
 	etcd := etcdtest.StartProcess(t)
 	c := etcd.Client(t)
 	for i := range 10 {
@@ -59,6 +60,7 @@ func TestReadIsOneSnapshotHoweverManyPagesItHas(t *testing.T) {
 }
 
 func TestReadSaysWhyItCannot(t *testing.T) {
+	t.Parallel()
 	etcd := etcdtest.StartProcess(t)
 	t.Run("etcd does not answer", func(t *testing.T) {
 		etcd.Pause()
