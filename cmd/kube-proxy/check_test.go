@@ -65,6 +65,7 @@ type fixture struct {
 // TestCheckNamesEachBadFixtureAndItsReason lays the fixtures out in one directory, each under a name
 // of its own, since most of them share a key.
 func TestCheckNamesEachBadFixtureAndItsReason(t *testing.T) {
+	t.Parallel()
 	const fixtures = "../../registry/decode/testdata/fixtures"
 	text, err := os.ReadFile(filepath.Join(fixtures, "expectations.json"))
 	if err != nil {
@@ -119,6 +120,7 @@ func TestCheckNamesEachBadFixtureAndItsReason(t *testing.T) {
 
 // TestTheHelpOfCheckNamesEachAddressThatItKeepsFromServices: without its flag, check calls a port free that a node has taken.
 func TestTheHelpOfCheckNamesEachAddressThatItKeepsFromServices(t *testing.T) {
+	t.Parallel()
 	var stdout, stderr bytes.Buffer
 	if exit := runCheck([]string{"-help"}, &stdout, &stderr); exit != exitDone {
 		t.Fatalf("exit status %d: %s", exit, &stderr)
@@ -140,6 +142,7 @@ func TestTheHelpOfCheckNamesEachAddressThatItKeepsFromServices(t *testing.T) {
 // TestCheckFindsNothingWrongInWhatV04Wrote takes the last version of each captured record, as a
 // master of v0.4.4 left them in etcd.
 func TestCheckFindsNothingWrongInWhatV04Wrote(t *testing.T) {
+	t.Parallel()
 	for _, storage := range []string{"v1beta1", "v1beta2"} {
 		dir := t.TempDir()
 		for _, c := range capturedRecords(t) { // in the order in which they were written
@@ -155,6 +158,7 @@ func TestCheckFindsNothingWrongInWhatV04Wrote(t *testing.T) {
 }
 
 func TestCheckReadsAnEtcd(t *testing.T) {
+	t.Parallel()
 	etcd := etcdtest.StartProcess(t)
 	client := etcd.Client(t)
 	put := func(key, value string) {
@@ -196,6 +200,7 @@ func TestCheckReadsAnEtcd(t *testing.T) {
 
 // TestCheckComparesTwoRegistries: a mirror without differences, one that lacks a key, and a directory.
 func TestCheckComparesTwoRegistries(t *testing.T) {
+	t.Parallel()
 	one, other := etcdtest.StartProcess(t), etcdtest.StartProcess(t)
 	const web, api = "/registry/services/specs/web", "/registry/services/specs/api"
 	dir := t.TempDir()
@@ -247,6 +252,7 @@ func TestCheckComparesTwoRegistries(t *testing.T) {
 // The proxy dials the pages for its operators for no client, whatever services are bound to: check says so of
 // the very addresses that the command line names.
 func TestCheckKnowsTheOperatorsPortsForListenersOfItsOwn(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	putFile(t, dir, "/registry/services/specs/web", []byte(`{"port":8000}`))
 	putFile(t, dir, "/registry/services/endpoints/web", []byte(`{"endpoints":["127.0.0.1:7001","127.0.0.1:7002","127.0.0.1:10249"]}`))
@@ -259,6 +265,7 @@ func TestCheckKnowsTheOperatorsPortsForListenersOfItsOwn(t *testing.T) {
 
 // 10,000 services, each with endpoints, are many pages, and one revision.
 func TestCheckOfTenThousandServices(t *testing.T) {
+	t.Parallel()
 	etcd := etcdtest.StartProcess(t)
 	client := etcd.Client(t)
 	const services, together = 10_000, 50 // a transaction of etcd has at most 128 operations
@@ -274,7 +281,7 @@ func TestCheckOfTenThousandServices(t *testing.T) {
 		}
 	}
 	start := time.Now()
-	exit, report := checked(t, "-etcd_servers="+etcd.URL(), "-healthz_bind_address=", "-metrics_bind_address=") // whose ports are among these
+	exit, report := checked(t, "-timeout=1m", "-etcd_servers="+etcd.URL(), "-healthz_bind_address=", "-metrics_bind_address=") // whose ports are among these
 	t.Logf("checked in %v", time.Since(start))
 	if s := report.Summary; exit != exitDone || s.OK != 2*services || s.Listeners != services || report.Revision != 1+services/together {
 		t.Errorf("exit status %d, revision %d, %+v", exit, report.Revision, s)
@@ -282,6 +289,7 @@ func TestCheckOfTenThousandServices(t *testing.T) {
 }
 
 func TestCheckDoesNotWaitForEverForEtcd(t *testing.T) {
+	t.Parallel()
 	etcd := etcdtest.StartProcess(t)
 	etcd.Pause()
 	defer etcd.Resume()
@@ -297,6 +305,7 @@ func TestCheckDoesNotWaitForEverForEtcd(t *testing.T) {
 // A disk that is full must not look like a registry that is empty.
 // TestCheckPrintsNothingThatATerminalObeys, whatever answers in the place of an etcd.
 func TestCheckPrintsNothingThatATerminalObeys(t *testing.T) {
+	t.Parallel()
 	const hostile = "a\x1b]52;c;cm0gLXJm\x07\u202e"
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -323,6 +332,7 @@ func TestCheckPrintsNothingThatATerminalObeys(t *testing.T) {
 }
 
 func TestAReportThatCannotBeWrittenIsAFailure(t *testing.T) {
+	t.Parallel()
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 	if err != nil {
 		t.Skipf("this system has no /dev/full: %v", err)
@@ -339,6 +349,7 @@ func TestAReportThatCannotBeWrittenIsAFailure(t *testing.T) {
 }
 
 func TestACheckFailsForAMisspeltFieldThatEmptiesAService(t *testing.T) {
+	t.Parallel()
 	for what, test := range map[string]struct {
 		endpoints, spec string
 		exit            int

@@ -15,6 +15,7 @@ import (
 )
 
 func TestCleanupSaysWhatItDeletedAndWhatItLeft(t *testing.T) {
+	t.Parallel()
 	if !proxytest.InOwnNetwork(t) {
 		return
 	}

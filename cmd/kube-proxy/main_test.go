@@ -12,7 +12,10 @@ import (
 	"kubeproxy/cmd/internal/programtest"
 )
 
-func TestMain(m *testing.M) { programtest.Main(m, "kube-proxy", main) }
+func TestMain(m *testing.M) {
+	glogToStderr() // or the first of several tests at a time that makes a command line would, while another one visits the flags
+	programtest.Main(m, "kube-proxy", main)
+}
 
 // start runs kube-proxy, with these variables added to the environment. It answers operators only if args
 // say where: several of it run at a time.

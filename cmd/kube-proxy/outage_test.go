@@ -18,7 +18,7 @@ import (
 // the next.
 const (
 	outageRate  = 600
-	outageStage = 1000
+	outageStage = 600
 )
 
 // TestKillingEtcdUnderTrafficFailsNoConnection kills and restarts etcd while clients connect at a

@@ -100,6 +100,7 @@ type trial struct {
 // the keys allowed at some revision between the one that was in force before it came, and the newest one when it was answered. Nobody is refused while
 // the keys allowed the same servers all along, unless the primary has to confirm itself. Who stays is reset when the server is no more what the service asks for, and not before.
 func TestNoClientIsGivenToAMemberThatTheKeysForbid(t *testing.T) {
+	t.Parallel()
 	for _, engine := range []string{"portable", "epoll", "ring"} {
 		t.Run(engine, func(t *testing.T) {
 			t.Parallel()
@@ -114,7 +115,7 @@ func newTrial(t *testing.T, engine string) *trial {
 		seed = rand.Uint64()
 	}
 	t.Logf("this history again, as far as timing allows: -patroni.seed=%d -patroni.steps=%d", seed, *patroniSteps)
-	etcd := etcdtest.StartProcess(t, "--heartbeat-interval=10", "--election-timeout=50") // leases last as long as ten elections, or a second
+	etcd := etcdtest.StartProcess(t)
 	tr := &trial{
 		site:    &site{etcd: etcd, kv: etcd.Client(t), port: proxytest.FreePort(t)},
 		random:  rand.New(rand.NewPCG(seed, 0)),

@@ -53,7 +53,7 @@ var steps = []step{
 func (b *between) stand(t *testing.T) (path string) {
 	t.Helper()
 	path = takeoverPath(t)
-	b.t, b.front = t, raw{t, listenRaw(t, path)}
+	b.t, b.front = t, newRaw(t, listenRaw(t, path))
 	b.reached, b.goOn, b.said = make(chan struct{}), make(chan struct{}), make(map[byte]int)
 	b.release = sync.OnceFunc(func() { close(b.goOn) })
 	b.open = []int{b.front.fd}
@@ -263,6 +263,7 @@ func TestASuccessorThatNeverServesSavesNoState(t *testing.T) {
 
 // TestASuccessorThatIsLeftAloneAnswersOperators: its predecessor is killed, and its source cannot be read. Its routes end with it.
 func TestASuccessorThatIsLeftAloneAnswersOperators(t *testing.T) {
+	t.Parallel()
 	if !proxytest.InOwnNetwork(t) {
 		return
 	}

@@ -73,7 +73,7 @@ func (s *site) attend(t *testing.T, page string) (leave func()) {
 				select {
 				case <-r.stop:
 					return
-				default:
+				case <-time.After(2 * time.Millisecond): // other tests need the processors, too
 					each()
 				}
 			}
@@ -135,6 +135,7 @@ func counterOf(t *testing.T, url, series string) float64 {
 // TestNobodyNoticesAnUpgrade by SIGUSR2, several in a row: no client is refused, the connections there are go on, counters never go back,
 // and the service manager knows who serves.
 func TestNobodyNoticesAnUpgrade(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	path, notices := takeoverPath(t), filepath.Join(t.TempDir(), "notify")
 	manager, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: notices, Net: "unixgram"})
@@ -142,7 +143,7 @@ func TestNobodyNoticesAnUpgrade(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer manager.Close()
-	t.Setenv("NOTIFY_SOCKET", notices)
+	s.env = []string{"NOTIFY_SOCKET=" + notices}
 	metrics, url := operatorsURL(t)
 	log := filepath.Join(t.TempDir(), "connections")
 	p := s.serve(t, "-takeover="+path, "-metrics_bind_address="+metrics, "-connection_log="+log, "-drain_timeout=1h")
@@ -212,6 +213,7 @@ func serves(pid int) bool {
 // TestASecondStartTakesOver, as of a container beside the first: with another engine only listeners go over, and connections end in the
 // first process.
 func TestASecondStartTakesOver(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	path := takeoverPath(t)
 	first := s.serve(t, "-takeover="+path)
@@ -239,6 +241,7 @@ func TestASecondStartTakesOver(t *testing.T) {
 
 // With what the directory holds alone it would close the ports of all services of etcd.
 func TestASecondStartWaitsUntilItHasReadEachSource(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	path := takeoverPath(t)
 	dir := t.TempDir()
@@ -264,6 +267,7 @@ func TestASecondStartWaitsUntilItHasReadEachSource(t *testing.T) {
 
 // What the first process does without, the second need not wait for.
 func TestASecondStartDoesNotWaitForWhatTheFirstHasNotRead(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	path := takeoverPath(t)
 	args := []string{"-takeover=" + path, "-registry_dir=" + filepath.Join(t.TempDir(), "none")}
@@ -279,6 +283,7 @@ func TestASecondStartDoesNotWaitForWhatTheFirstHasNotRead(t *testing.T) {
 
 // TestOfTwoSuccessorsAtOnceOneTakesOverFromTheOther: the one that comes second waits its turn.
 func TestOfTwoSuccessorsAtOnceOneTakesOverFromTheOther(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	path := takeoverPath(t)
 	first := s.serve(t, "-takeover="+path)
@@ -305,9 +310,10 @@ func TestOfTwoSuccessorsAtOnceOneTakesOverFromTheOther(t *testing.T) {
 }
 
 func TestASuccessorTakesOverDuringTheGrace(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	hears, notices := newSpokesman(t)
-	t.Setenv("NOTIFY_SOCKET", notices)
+	s.env = []string{"NOTIFY_SOCKET=" + notices}
 	path := takeoverPath(t)
 	first := s.serve(t, "-takeover="+path, "-stop_grace=1h")
 	proxytest.Eventually(t, func() bool { return exists(path) }, "%s is there", path)
@@ -325,6 +331,7 @@ func TestASuccessorTakesOverDuringTheGrace(t *testing.T) {
 }
 
 func TestSIGUSR2WithoutASuccessorChangesNothing(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	metrics, url := operatorsURL(t)
 	p := s.serve(t, "-metrics_bind_address="+metrics)
@@ -337,8 +344,13 @@ func TestSIGUSR2WithoutASuccessorChangesNothing(t *testing.T) {
 
 // A raw is one end of a conversation about a take-over, as bytes: so this test knows the wire by heart, and a release that changes it fails.
 type raw struct {
-	t  *testing.T
-	fd int
+	t     *testing.T
+	fd    int
+	close func() // may be called again: by then another test may have the number
+}
+
+func newRaw(t *testing.T, fd int) raw {
+	return raw{t, fd, sync.OnceFunc(func() { unix.Close(fd) })}
 }
 
 const hello = "\x01kube-proxy takeover\n\x00\x01"
@@ -352,12 +364,10 @@ func dialRaw(t *testing.T, path string) raw {
 	if err := unix.Connect(fd, &unix.SockaddrUnix{Name: path}); err != nil {
 		t.Fatal(err)
 	}
-	r := raw{t, fd}
+	r := newRaw(t, fd)
 	t.Cleanup(r.close)
 	return r
 }
-
-func (r raw) close() { unix.Close(r.fd) }
 
 func (r raw) send(frame string) {
 	r.t.Helper()
@@ -415,6 +425,7 @@ func (r raw) stream() {
 // TestASuccessorThatFailsIsNotNoticed: at each step, whatever becomes of it. The first process goes on, says why in one line, and can
 // still hand over.
 func TestASuccessorThatFailsIsNotNoticed(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	path := takeoverPath(t)
 	metrics, url := operatorsURL(t)
@@ -441,7 +452,7 @@ func TestASuccessorThatFailsIsNotNoticed(t *testing.T) {
 		do   func(raw)
 		line string
 	}{
-		{"is killed", raw.close, "EOF"}, // its end is all that the kernel tells
+		{"is killed", func(r raw) { r.close() }, "EOF"}, // its end is all that the kernel tells
 		{"says nonsense", func(r raw) { r.send("\x63?") }, "got frame 99"},
 		{"declines", func(r raw) { r.send("\x03there is no room here") }, "there is no room here"},
 	} {
@@ -521,6 +532,7 @@ func TestAnotherUserCannotTakeOver(t *testing.T) {
 }
 
 func TestASuccessorWithTooFewDescriptorsDeclines(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	path := takeoverPath(t)
 	p := s.serve(t, "-takeover="+path)
@@ -559,7 +571,7 @@ func (r raw) accept() raw {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	return raw{r.t, fd}
+	return newRaw(r.t, fd)
 }
 
 func be32(n uint32) string { return string(binary.BigEndian.AppendUint32(nil, n)) }
@@ -567,6 +579,7 @@ func be32(n uint32) string { return string(binary.BigEndian.AppendUint32(nil, n)
 // TestAStrangePredecessorIsNotTakenOverFrom: the program ends with a line that says why, for the process that has the ports goes on. If that one ends
 // meanwhile, the program serves.
 func TestAStrangePredecessorIsNotTakenOverFrom(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	for _, tt := range []struct {
 		name string
@@ -585,9 +598,8 @@ func TestAStrangePredecessorIsNotTakenOverFrom(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			path := takeoverPath(t)
-			listener := raw{t, listenRaw(t, path)}
-			closeListener := sync.OnceFunc(listener.close)
-			defer closeListener()
+			listener := newRaw(t, listenRaw(t, path))
+			defer listener.close()
 			p := s.start(t, "-takeover="+path)
 			r := listener.accept()
 			f := r.receive()
@@ -604,7 +616,7 @@ func TestAStrangePredecessorIsNotTakenOverFrom(t *testing.T) {
 			}
 			tt.do(r)
 			if tt.dies {
-				closeListener()
+				listener.close()
 				r.close()
 				s.opens(t)
 				s.talk(t).Conn.Close()

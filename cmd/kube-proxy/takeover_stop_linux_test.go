@@ -56,7 +56,7 @@ func TestAPredecessorThatIsToldToStopIsTakenOverFrom(t *testing.T) {
 func TestASuccessorThatAwaitsItsTurnEndsAtOnceWhenToldTo(t *testing.T) {
 	t.Parallel()
 	path := takeoverPath(t)
-	listener := raw{t, listenRaw(t, path)}
+	listener := newRaw(t, listenRaw(t, path))
 	defer listener.close()
 	p := newSite(t).start(t, "-takeover="+path)
 	ping := listener.accept()
@@ -75,6 +75,7 @@ func TestASuccessorThatAwaitsItsTurnEndsAtOnceWhenToldTo(t *testing.T) {
 
 // TestAPredecessorThatDrainsLeavesTheRoutesToItsSuccessor, also when it was told to stop before that one served.
 func TestAPredecessorThatDrainsLeavesTheRoutesToItsSuccessor(t *testing.T) {
+	t.Parallel()
 	if !proxytest.InOwnNetwork(t) {
 		return
 	}
@@ -115,6 +116,7 @@ func TestAPredecessorThatDrainsLeavesTheRoutesToItsSuccessor(t *testing.T) {
 
 // TestAPredecessorThatDrainsLeavesTheRoutesToAProcessThatBeganBesideIt: that one found nobody to take over from.
 func TestAPredecessorThatDrainsLeavesTheRoutesToAProcessThatBeganBesideIt(t *testing.T) {
+	t.Parallel()
 	if !proxytest.InOwnNetwork(t) {
 		return
 	}

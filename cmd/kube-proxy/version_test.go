@@ -13,7 +13,7 @@ func TestLinkerStampsTheVersion(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "kube-proxy")
 	build := exec.Command("go", "build", "-o", path,
-		"-ldflags", "-X main.gitVersion=v7.8.9-rc.1 -X main.gitCommit=cafe -X main.gitTreeState=clean", ".")
+		"-ldflags", "-s -w -X main.gitVersion=v7.8.9-rc.1 -X main.gitCommit=cafe -X main.gitTreeState=clean", ".")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build: %v\n%s", err, out)
