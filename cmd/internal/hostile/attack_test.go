@@ -38,21 +38,20 @@ func (s *site) withstands(t *testing.T, attack string, bound uint64, load func(t
 	stop()
 	s.works(t)
 	r := s.row(t, attack, bound)
-	r.Felt, r.Turn, r.Yardstick = felt, s.longestTurn(t), lastOf(t, yardstick)
+	r.Felt, r.Turn = felt, s.longestTurn(t)
+	r.Yardstick, r.FirstThread = lastOf(t, yardstick)
 	dismiss(t, yardstick)
 	return r
 }
 
 // lastOf is what a yardstick said last.
-func lastOf(t *testing.T, yardstick *programtest.Program) time.Duration {
+func lastOf(t *testing.T, yardstick *programtest.Program) (longest, first time.Duration) {
 	t.Helper()
 	lines := strings.Split(strings.TrimSpace(yardstick.Stdout.String()), "\n")
-	var longest, first time.Duration
 	if n, err := fmt.Sscan(lines[len(lines)-1], &longest, &first); n != 2 {
 		t.Fatalf("the yardstick says %q: %v", lines, err)
 	}
-	t.Logf("the yardstick took %v, its first thread %v", longest, first)
-	return longest
+	return longest, first
 }
 
 // probe asks for /livez and /readyz twenty times a second until it is stopped. Each answer has to be ok within a second.

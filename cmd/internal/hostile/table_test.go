@@ -22,6 +22,7 @@ type row struct {
 	Felt                  comparison
 	Turn                  time.Duration // the longest turn of a loop; 0 if it is not measured
 	Yardstick             time.Duration // how long 5 ms of work took threads beside it, at the longest
+	FirstThread           time.Duration // and the first of these alone
 	Slow                  bool          // a bound of time was exceeded
 	Verdict               string
 }
@@ -116,7 +117,7 @@ func printTable(dir string) {
 			p99 += fmt.Sprintf("; the load took %v", f.Proxy.Took.Round(100*time.Millisecond))
 		}
 		if r.Turn > 0 {
-			p99 += fmt.Sprintf("; longest turn %v, yardstick %v", r.Turn.Round(10*time.Microsecond), r.Yardstick.Round(10*time.Microsecond))
+			p99 += fmt.Sprintf("; longest turn %v, yardstick %v, its first thread %v", r.Turn.Round(10*time.Microsecond), r.Yardstick.Round(10*time.Microsecond), r.FirstThread.Round(10*time.Microsecond))
 		}
 		fmt.Printf("%-6s  %s\n        refused  %s\n        memory   %s before, %s at most, %s after; bound %s\n        p99      %s\n",
 			r.Verdict, r.Scenario, r.Refused, mebibytes(r.Before), mebibytes(r.Highest), mebibytes(r.Rest), mebibytes(r.Bound), p99)
