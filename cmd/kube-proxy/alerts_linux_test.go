@@ -35,7 +35,6 @@ const monitoring = "../../docs/monitoring/"
 // A real Prometheus evaluates the rules of docs/monitoring each second. They are shortened: an alert fires when its expression has been
 // true for 3 s, and a state is old after 15 s in place of two minutes. promtool tests the durations.
 func TestEachAlertFiresUnderItsFault(t *testing.T) {
-	t.Parallel()
 	program := os.Getenv(prometheusEnv)
 	if program == "" {
 		t.Skip("make monitoring-check runs it, with a Prometheus")

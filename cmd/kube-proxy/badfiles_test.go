@@ -9,7 +9,6 @@ import (
 // TestBadConfigFilesAreNamedInOneLine: v0.4 crashed on some of these (D6), and ran on with others
 // that could not work (D7).
 func TestBadConfigFilesAreNamedInOneLine(t *testing.T) {
-	t.Parallel()
 	files, err := filepath.Glob("testdata/bad-etcd-config-*.json")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no files: %v", err)

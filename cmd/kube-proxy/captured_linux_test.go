@@ -31,7 +31,6 @@ type world struct {
 // own, in the order in which it wrote it, in a network that holds the addresses of the pods of the
 // time. After each write every service is served as the records say.
 func TestCapturedRecordsAreServedAsTheyWereWritten(t *testing.T) {
-	t.Parallel()
 	if !proxytest.InOwnNetwork(t) {
 		return
 	}

@@ -65,7 +65,6 @@ type fixture struct {
 // TestCheckNamesEachBadFixtureAndItsReason lays the fixtures out in one directory, each under a name
 // of its own, since most of them share a key.
 func TestCheckNamesEachBadFixtureAndItsReason(t *testing.T) {
-	t.Parallel()
 	const fixtures = "../../registry/decode/testdata/fixtures"
 	text, err := os.ReadFile(filepath.Join(fixtures, "expectations.json"))
 	if err != nil {
@@ -120,7 +119,6 @@ func TestCheckNamesEachBadFixtureAndItsReason(t *testing.T) {
 
 // TestTheHelpOfCheckNamesEachAddressThatItKeepsFromServices: without its flag, check calls a port free that a node has taken.
 func TestTheHelpOfCheckNamesEachAddressThatItKeepsFromServices(t *testing.T) {
-	t.Parallel()
 	var stdout, stderr bytes.Buffer
 	if exit := runCheck([]string{"-help"}, &stdout, &stderr); exit != exitDone {
 		t.Fatalf("exit status %d: %s", exit, &stderr)
@@ -142,7 +140,6 @@ func TestTheHelpOfCheckNamesEachAddressThatItKeepsFromServices(t *testing.T) {
 // TestCheckFindsNothingWrongInWhatV04Wrote takes the last version of each captured record, as a
 // master of v0.4.4 left them in etcd.
 func TestCheckFindsNothingWrongInWhatV04Wrote(t *testing.T) {
-	t.Parallel()
 	for _, storage := range []string{"v1beta1", "v1beta2"} {
 		dir := t.TempDir()
 		for _, c := range capturedRecords(t) { // in the order in which they were written
@@ -158,7 +155,6 @@ func TestCheckFindsNothingWrongInWhatV04Wrote(t *testing.T) {
 }
 
 func TestCheckReadsAnEtcd(t *testing.T) {
-	t.Parallel()
 	etcd := etcdtest.StartProcess(t)
 	client := etcd.Client(t)
 	put := func(key, value string) {
@@ -200,7 +196,6 @@ func TestCheckReadsAnEtcd(t *testing.T) {
 
 // TestCheckComparesTwoRegistries: a mirror without differences, one that lacks a key, and a directory.
 func TestCheckComparesTwoRegistries(t *testing.T) {
-	t.Parallel()
 	one, other := etcdtest.StartProcess(t), etcdtest.StartProcess(t)
 	const web, api = "/registry/services/specs/web", "/registry/services/specs/api"
 	dir := t.TempDir()
@@ -252,7 +247,6 @@ func TestCheckComparesTwoRegistries(t *testing.T) {
 // The proxy dials the pages for its operators for no client, whatever services are bound to: check says so of
 // the very addresses that the command line names.
 func TestCheckKnowsTheOperatorsPortsForListenersOfItsOwn(t *testing.T) {
-	t.Parallel()
 	dir := t.TempDir()
 	putFile(t, dir, "/registry/services/specs/web", []byte(`{"port":8000}`))
 	putFile(t, dir, "/registry/services/endpoints/web", []byte(`{"endpoints":["127.0.0.1:7001","127.0.0.1:7002","127.0.0.1:10249"]}`))
@@ -265,7 +259,6 @@ func TestCheckKnowsTheOperatorsPortsForListenersOfItsOwn(t *testing.T) {
 
 // 10,000 services, each with endpoints, are many pages, and one revision.
 func TestCheckOfTenThousandServices(t *testing.T) {
-	t.Parallel()
 	etcd := etcdtest.StartProcess(t)
 	client := etcd.Client(t)
 	const services, together = 10_000, 50 // a transaction of etcd has at most 128 operations
@@ -289,7 +282,6 @@ func TestCheckOfTenThousandServices(t *testing.T) {
 }
 
 func TestCheckDoesNotWaitForEverForEtcd(t *testing.T) {
-	t.Parallel()
 	etcd := etcdtest.StartProcess(t)
 	etcd.Pause()
 	defer etcd.Resume()
@@ -305,7 +297,6 @@ func TestCheckDoesNotWaitForEverForEtcd(t *testing.T) {
 // A disk that is full must not look like a registry that is empty.
 // TestCheckPrintsNothingThatATerminalObeys, whatever answers in the place of an etcd.
 func TestCheckPrintsNothingThatATerminalObeys(t *testing.T) {
-	t.Parallel()
 	const hostile = "a\x1b]52;c;cm0gLXJm\x07\u202e"
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -332,7 +323,6 @@ func TestCheckPrintsNothingThatATerminalObeys(t *testing.T) {
 }
 
 func TestAReportThatCannotBeWrittenIsAFailure(t *testing.T) {
-	t.Parallel()
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 	if err != nil {
 		t.Skipf("this system has no /dev/full: %v", err)
@@ -349,7 +339,6 @@ func TestAReportThatCannotBeWrittenIsAFailure(t *testing.T) {
 }
 
 func TestACheckFailsForAMisspeltFieldThatEmptiesAService(t *testing.T) {
-	t.Parallel()
 	for what, test := range map[string]struct {
 		endpoints, spec string
 		exit            int

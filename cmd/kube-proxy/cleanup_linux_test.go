@@ -15,7 +15,6 @@ import (
 )
 
 func TestCleanupSaysWhatItDeletedAndWhatItLeft(t *testing.T) {
-	t.Parallel()
 	if !proxytest.InOwnNetwork(t) {
 		return
 	}

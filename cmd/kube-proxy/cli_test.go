@@ -58,7 +58,6 @@ var ourOwnWay = map[string]outcome{
 
 // TestCommandLinesOfV044 runs every command line of the list.
 func TestCommandLinesOfV044(t *testing.T) {
-	t.Parallel()
 	var cases []cliCase
 	text, err := os.ReadFile("testdata/cli-cases.json")
 	if err != nil {

@@ -36,7 +36,6 @@ const clusterRanges = "10.96.0.0/16,198.51.100.0/24,fd00:96::/108"
 // expected answers are those of https://kubernetes.io/docs/concepts/services-networking/service/ and .../reference/networking/virtual-ips/, but for
 // what docs/addresses.md says.
 func TestServicesAnswerAsTheDocumentationOfKubernetesSays(t *testing.T) {
-	t.Parallel()
 	if !proxytest.InOwnNetwork(t) {
 		return
 	}

@@ -19,7 +19,6 @@ import (
 )
 
 func TestFlagsThatCannotBeDoneTogether(t *testing.T) {
-	t.Parallel()
 	for _, tt := range []struct{ args, want string }{
 		{"", "nothing to read services from: give -etcd_servers, -etcd_config, -registry_dir, -master or -kubeconfig (README.md shows how)"},
 		{"-etcd_config= -registry_dir=", "nothing to read services from: give -etcd_servers, -etcd_config, -registry_dir, -master or -kubeconfig (README.md shows how)"},
@@ -83,7 +82,6 @@ func TestFlagsThatCannotBeDoneTogether(t *testing.T) {
 }
 
 func TestValuesThatFlagsRefuse(t *testing.T) {
-	t.Parallel()
 	_, unknown := registry.ParseBalance("no-such")
 	for _, tt := range []struct{ arg, want string }{
 		{"-bind_address=fe80::1%eth0", `invalid value "fe80::1%eth0" for flag -bind_address: invalid IP address: 'fe80::1%eth0'`},
@@ -144,7 +142,6 @@ func TestValuesThatFlagsRefuse(t *testing.T) {
 }
 
 func TestTheFlagTakesEveryAlgorithm(t *testing.T) {
-	t.Parallel()
 	for _, want := range registry.Balances() {
 		o := defaults()
 		if err := o.commandLine().Parse([]string{"-etcd_servers=http://a:1", "-load_balance=" + want.String()}); err != nil || o.proxy.Balance != want {
@@ -155,7 +152,6 @@ func TestTheFlagTakesEveryAlgorithm(t *testing.T) {
 
 // TestURLsThatCannotWorkAreRefused: v0.4 tried them every two seconds, for ever (D3).
 func TestURLsThatCannotWorkAreRefused(t *testing.T) {
-	t.Parallel()
 	for _, url := range []string{"ftp://a:1", "http://", "http://a", "http://:1", "http://a:1/path", "http://a:port", "http://a:1,https://b:1"} {
 		if got := parseError("-etcd_servers=" + url); !strings.HasPrefix(got, "-etcd_servers: ") {
 			t.Errorf("%s: got %q, want an error", url, got)
@@ -164,7 +160,6 @@ func TestURLsThatCannotWorkAreRefused(t *testing.T) {
 }
 
 func TestPasswordsInURLsAreRefusedAndNotRepeated(t *testing.T) {
-	t.Parallel()
 	const etcd, master = "-etcd_servers=http://scott:tiger@a:1", "-master=https://scott:tiger@a:1"
 	for _, args := range [][]string{
 		{etcd},
@@ -189,7 +184,6 @@ func TestPasswordsInURLsAreRefusedAndNotRepeated(t *testing.T) {
 
 // TestTheFirstBadFlagIsNamed: as in v0.4, flags are looked at from left to right.
 func TestTheFirstBadFlagIsNamed(t *testing.T) {
-	t.Parallel()
 	for _, tt := range []struct{ args, want string }{
 		{"-v=x -bogus", `invalid value "x" for flag -v: invalid syntax`},
 		{"-bogus -v=x", "flag provided but not defined: -bogus"},
@@ -204,7 +198,6 @@ func TestTheFirstBadFlagIsNamed(t *testing.T) {
 }
 
 func TestLastValueOfAFlagWins(t *testing.T) {
-	t.Parallel()
 	o := defaults()
 	if err := o.commandLine().Parse(strings.Fields("-etcd_config=a -etcd_config b -udp_timeout=1s --udp-timeout 2s")); err != nil {
 		t.Fatal(err)
@@ -216,7 +209,6 @@ func TestLastValueOfAFlagWins(t *testing.T) {
 
 // TestFlagsReachThePackagesTheyAreFor gives each of many flags a value of its own.
 func TestFlagsReachThePackagesTheyAreFor(t *testing.T) {
-	t.Parallel()
 	password := filepath.Join(t.TempDir(), "password")
 	if err := os.WriteFile(password, []byte("tiger\r\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -273,7 +265,6 @@ func TestFlagsReachThePackagesTheyAreFor(t *testing.T) {
 }
 
 func TestEndpointsAreCheckedEachSecondWhereTheKernelMayCarryThem(t *testing.T) {
-	t.Parallel()
 	for args, want := range map[string]time.Duration{
 		"":             5 * time.Second,
 		"-kernel=off":  5 * time.Second,

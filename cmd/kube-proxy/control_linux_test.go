@@ -90,7 +90,6 @@ func controlled(t *testing.T, s *site, args ...string) hand {
 
 // TestAnOperatorSeesClientsAndEndsThem, with each engine: their list, the end of one, and waiting for the last.
 func TestAnOperatorSeesClientsAndEndsThem(t *testing.T) {
-	t.Parallel()
 	for _, engine := range []string{"portable", "epoll", "ring"} {
 		t.Run(engine, func(t *testing.T) {
 			s := newSite(t)
@@ -125,7 +124,6 @@ func TestAnOperatorSeesClientsAndEndsThem(t *testing.T) {
 // TestNodesLetGoOfADrainedEndpointOneAfterTheOther: two nodes carry a client each to an endpoint that is drained everywhere. Who waits is told which node still
 // has one, and which has not come to a revision.
 func TestNodesLetGoOfADrainedEndpointOneAfterTheOther(t *testing.T) {
-	t.Parallel()
 	s := newSite(t)
 	a, _ := s.twoEndpoints(t)
 	var nodes []string
@@ -162,7 +160,6 @@ func TestNodesLetGoOfADrainedEndpointOneAfterTheOther(t *testing.T) {
 
 // TestALogOfChangesSaysWhatChangedWhereAndWhen: on the standard error of the node too, and what a stranger writes does nothing to a terminal.
 func TestALogOfChangesSaysWhatChangedWhereAndWhen(t *testing.T) {
-	t.Parallel()
 	s := newSite(t)
 	h := controlled(t, s)
 	h.want("log", exitDone, "no change since the first state was in force")
@@ -182,7 +179,6 @@ func TestALogOfChangesSaysWhatChangedWhereAndWhen(t *testing.T) {
 
 // TestADrainEverywhereIsInTheRecordUntilItIsUndone: nodes follow it, and no node is asked. Where nothing can be written, it says so.
 func TestADrainEverywhereIsInTheRecordUntilItIsUndone(t *testing.T) {
-	t.Parallel()
 	s := newSite(t)
 	a, b := s.twoEndpoints(t)
 	s.serve(t, "-rr_random_start=false")
@@ -214,7 +210,6 @@ func TestADrainEverywhereIsInTheRecordUntilItIsUndone(t *testing.T) {
 
 // TestWithoutANodeAVerbSaysSo.
 func TestWithoutANodeAVerbSaysSo(t *testing.T) {
-	t.Parallel()
 	h := hand{t, filepath.Join(t.TempDir(), "control.sock")}
 	h.want("status", exitFailed, "no kube-proxy listens there; -control or -config says where it does")
 	h.want("status a b", exitUsage, "unexpected argument: b")

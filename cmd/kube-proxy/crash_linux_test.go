@@ -166,7 +166,6 @@ func kill(t *testing.T, p *programtest.Program) {
 // TestNobodyIsRefusedWhenTheProcessIsKilled, as long as the service manager keeps its listening sockets: who connects before the next
 // process serves waits for it. A connection that was being relayed is lost.
 func TestNobodyIsRefusedWhenTheProcessIsKilled(t *testing.T) {
-	t.Parallel()
 	for _, engine := range []string{"portable", "epoll"} {
 		t.Run(engine, func(t *testing.T) {
 			s, m := newSite(t), newManager(t)
@@ -238,7 +237,6 @@ func (s *site) press(t *testing.T) (leave func()) {
 
 // TestAKeptPortIsFreeAtOnceWhenItsServiceGoes, although the service manager still has the socket, and can be opened again. The same is true at the end of the process.
 func TestAKeptPortIsFreeAtOnceWhenItsServiceGoes(t *testing.T) {
-	t.Parallel()
 	for _, engine := range []string{"portable", "epoll"} {
 		t.Run(engine, func(t *testing.T) {
 			s, m := newSite(t), newManager(t)
@@ -275,7 +273,6 @@ func TestAKeptPortIsFreeAtOnceWhenItsServiceGoes(t *testing.T) {
 
 // TestAKeptSocketThatNoServiceWantsIsClosed once the first state is in force.
 func TestAKeptSocketThatNoServiceWantsIsClosed(t *testing.T) {
-	t.Parallel()
 	s, m := newSite(t), newManager(t)
 	kept := s.port
 	p := m.start(t, s)
@@ -294,7 +291,6 @@ func TestAKeptSocketThatNoServiceWantsIsClosed(t *testing.T) {
 
 // TestSocketsBeyondTheStoreAreServedButNotKept.
 func TestSocketsBeyondTheStoreAreServedButNotKept(t *testing.T) {
-	t.Parallel()
 	s, m := newSite(t), newManager(t)
 	ports := []uint16{s.port}
 	for i := range 2 {
@@ -314,7 +310,6 @@ func TestSocketsBeyondTheStoreAreServedButNotKept(t *testing.T) {
 
 // TestASocketBeyondTheStoreIsKeptOnceAnotherPortCloses.
 func TestASocketBeyondTheStoreIsKeptOnceAnotherPortCloses(t *testing.T) {
-	t.Parallel()
 	s, m := newSite(t), newManager(t)
 	p := m.start(t, s)
 	m.awaits(t, s.keptName())
@@ -333,7 +328,6 @@ func TestASocketBeyondTheStoreIsKeptOnceAnotherPortCloses(t *testing.T) {
 
 // TestTheManagerClosesASocketOfAnotherAddressOnceItHears: until then the port cannot be opened, so that there is nothing else to tell the manager.
 func TestTheManagerClosesASocketOfAnotherAddressOnceItHears(t *testing.T) {
-	t.Parallel()
 	s, m := newSite(t), newManager(t)
 	p := m.start(t, s)
 	m.awaits(t, s.keptName())
@@ -353,7 +347,6 @@ func TestTheManagerClosesASocketOfAnotherAddressOnceItHears(t *testing.T) {
 
 // TestASuccessorsSocketsAreKept: after a take-over, too, they survive a crash.
 func TestASuccessorsSocketsAreKept(t *testing.T) {
-	t.Parallel()
 	s, m := newSite(t), newManager(t)
 	path := takeoverPath(t)
 	first := m.start(t, s, "-takeover="+path)
@@ -377,7 +370,6 @@ func TestASuccessorsSocketsAreKept(t *testing.T) {
 
 // TestAKeptSocketThatASuccessorDoesNotWantIsClosed, although the service manager has it: once the predecessor has ended, its port refuses clients.
 func TestAKeptSocketThatASuccessorDoesNotWantIsClosed(t *testing.T) {
-	t.Parallel()
 	for _, engine := range []string{"portable", "epoll"} {
 		t.Run(engine, func(t *testing.T) {
 			s, m := newSite(t), newManager(t)

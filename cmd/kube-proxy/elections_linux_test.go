@@ -15,7 +15,6 @@ import (
 
 // TestAllPagesAgreeOnAKeyThatNobodyHolds: metrics, /configz, the status page and kube-proxy status name it once it is deleted, and until it is held again.
 func TestAllPagesAgreeOnAKeyThatNobodyHolds(t *testing.T) {
-	t.Parallel()
 	const leader = "/service/db/leader"
 	s := newSite(t)
 	one := proxytest.ServeTCP(t, "127.0.0.1:0", proxytest.Chat("m1"))

@@ -35,7 +35,6 @@ func put2(t *testing.T, etcd *etcdv2test.Server, key, value string) {
 
 // v0.4's own command line follows the etcd 2 of its days, and one line says so.
 func TestTheCommandLineOfV04FollowsAnEtcd2(t *testing.T) {
-	t.Parallel()
 	etcd := etcdv2test.Start(t)
 	port := proxytest.FreePort(t)
 	endpoint := proxytest.ServeTCP(t, "127.0.0.1:0", proxytest.Chat("a"))
@@ -69,7 +68,6 @@ func checkedText(args ...string) (exit int, stdout, stderr string) {
 
 // An etcd 3.0 to 3.5 may have its registry in the v2 store, which its v3 API does not show.
 func TestACheckNamesARegistryThatOnlyTheV2StoreHas(t *testing.T) {
-	t.Parallel()
 	v3, v2 := etcdtest.StartProcess(t), etcdv2test.Start(t)
 	v2.SetVersion(`{"etcdserver":"3.4.23","etcdcluster":"3.4.0"}`)
 	put2(t, v2, registry.SpecsPrefix+"chat", `{"kind":"Service","apiVersion":"v1beta1","port":80}`)
@@ -103,7 +101,6 @@ func TestACheckNamesARegistryThatOnlyTheV2StoreHas(t *testing.T) {
 
 // TestACheckOfAnEtcd2RefusesAKeyThatElects, as the node does, also where nobody has said that it is an etcd 2.
 func TestACheckOfAnEtcd2RefusesAKeyThatElects(t *testing.T) {
-	t.Parallel()
 	etcd := etcdv2test.Start(t)
 	put2(t, etcd, "/registry/services/specs/db", `{"kind":"Service","apiVersion":"v1beta1","id":"db","port":5432,"annotations":{"kube-proxy/holder-key":"/leader/db"}}`)
 	for _, version := range []string{"auto", "2"} {

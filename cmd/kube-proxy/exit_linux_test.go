@@ -43,7 +43,6 @@ var inOrder = strings.Fields("kube-proxy help check register get put rm status l
 // TestExitStatusesAreThoseOfTheManual: each command line of a cell of the table ends so, and no other status is named, there or in the man page. An
 // error is one line on standard error, and nothing is on standard output; check has a report.
 func TestExitStatusesAreThoseOfTheManual(t *testing.T) {
-	t.Parallel()
 	said := exitTable(t)
 	s := newSite(t)
 	h := controlled(t, s)

@@ -14,7 +14,6 @@ import (
 
 // A node without any etcd serves what lies in a directory, from the moment at which it is there.
 func TestADirectoryIsARegistry(t *testing.T) {
-	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "registry-of-files")
 	port := proxytest.FreePort(t)
 	p := start(t, nil, "-registry_dir="+dir, "-bind_address=127.0.0.1", "-dial_timeout=15s", "-dial_total_timeout=15s")
@@ -38,7 +37,6 @@ func TestADirectoryIsARegistry(t *testing.T) {
 
 // A record in etcd comes before a file of the same name; the file waits, and takes its place.
 func TestEtcdComesBeforeADirectory(t *testing.T) {
-	t.Parallel()
 	s := newSite(t)
 	dir := t.TempDir()
 	other := proxytest.FreePort(t)
@@ -52,7 +50,6 @@ func TestEtcdComesBeforeADirectory(t *testing.T) {
 }
 
 func TestAFileAsRegistryDirEndsTheStart(t *testing.T) {
-	t.Parallel()
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o644); err != nil {
 		t.Fatal(err)
@@ -65,7 +62,6 @@ func TestAFileAsRegistryDirEndsTheStart(t *testing.T) {
 }
 
 func TestCheckReadsTheDirectoryOfTheFlag(t *testing.T) {
-	t.Parallel()
 	dir := t.TempDir()
 	putFile(t, dir, registry.SpecsPrefix+"web", []byte(`{"kind":"Service","apiVersion":"v1beta1","port":8000}`))
 	if exit, report := checked(t, "-registry_dir="+dir); exit != exitDone || len(report.Records) != 1 {
@@ -75,7 +71,6 @@ func TestCheckReadsTheDirectoryOfTheFlag(t *testing.T) {
 
 // TestCheckRefusesInADirectoryWhatANodeRefusesThere: keys that elect need an etcd 3. A directory that is given as an argument is a copy of any registry.
 func TestCheckRefusesInADirectoryWhatANodeRefusesThere(t *testing.T) {
-	t.Parallel()
 	for _, elects := range []struct{ annotation, flag string }{
 		{`"kube-proxy/holder-key":"/service/pg/leader"`, "-holder_keys=/service/"},
 		{`"kube-proxy/patroni":"pg","kube-proxy/patroni-role":"primary"`, "-patroni=/service/"},

@@ -26,7 +26,6 @@ func help(t *testing.T, words ...string) string {
 
 // Each flag of each command is in "help all", under a topic, with a sentence of plain English, and in the man page.
 func TestEachFlagHasATopicAndAHelpOfPlainEnglish(t *testing.T) {
-	t.Parallel()
 	all, page := help(t, "all"), help(t, "man")
 	m := manual()
 	odd := regexp.MustCompile(`(?i)\b(nobody|somebody|whoever|vouch|believe)\b|[^ -~]|\.$`)
@@ -64,7 +63,6 @@ func TestEachFlagHasATopicAndAHelpOfPlainEnglish(t *testing.T) {
 
 // TestWhatTheManualSaysOfACommandItsOwnHelpSays: each command that a title of "help all" names has each flag below it, with that default.
 func TestWhatTheManualSaysOfACommandItsOwnHelpSays(t *testing.T) {
-	t.Parallel()
 	title := regexp.MustCompile(`(?m)^[A-Z].* \(of kube-proxy (.*)\)$`)
 	all := help(t, "all")
 	starts := title.FindAllStringSubmatchIndex(all, -1)
@@ -85,7 +83,6 @@ func TestWhatTheManualSaysOfACommandItsOwnHelpSays(t *testing.T) {
 }
 
 func TestEachCommandIsInTheManual(t *testing.T) {
-	t.Parallel()
 	named := manual().Words()
 	for word := range words {
 		if !slices.Contains(named, word) {
@@ -100,7 +97,6 @@ func TestEachCommandIsInTheManual(t *testing.T) {
 }
 
 func TestTheManPageHasWhatAnOperatorLooksFor(t *testing.T) {
-	t.Parallel()
 	page := help(t, "man")
 	programtest.CheckManPage(t, page)
 	for _, want := range []string{"-etcd_servers=", "-registry_dir=", "kube-proxy check records", "kube-proxy register ", "kube-proxy get ", "kube-proxy rm ",
@@ -116,7 +112,6 @@ func TestTheManPageHasWhatAnOperatorLooksFor(t *testing.T) {
 
 // An operator copies the records of the man page.
 func TestTheRecordsOfTheManPageAreGood(t *testing.T) {
-	t.Parallel()
 	page := strings.ReplaceAll(help(t, "man"), `\(dq`, `"`)
 	puts := regexp.MustCompile(`(?:etcdctl put (\S+)|echo) '([^']+)'(?: > (\S+))?`).FindAllStringSubmatch(page, -1)
 	records := 0

@@ -13,7 +13,6 @@ import (
 // TestClientsFollowTheKeyThatElects: the client of the one before is reset, one that comes between the two waits, and the next one is served; also after
 // a restart without etcd.
 func TestClientsFollowTheKeyThatElects(t *testing.T) {
-	t.Parallel()
 	const leader = "/service/db/leader"
 	for _, engine := range []string{"auto", "portable"} {
 		t.Run(engine, func(t *testing.T) {

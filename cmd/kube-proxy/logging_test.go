@@ -99,7 +99,6 @@ func narrowPipe(t *testing.T) (reader, writer *os.File) {
 
 // Standard error is a pipe that is not read. Clients and operators are served all the same, and SIGTERM ends the program.
 func TestALogThatNobodyReadsStopsNothing(t *testing.T) {
-	t.Parallel()
 	s := newSite(t)
 	_, writer := narrowPipe(t)
 	p := s.startWith(t, writer, nil, "-v=4")
@@ -109,7 +108,6 @@ func TestALogThatNobodyReadsStopsNothing(t *testing.T) {
 
 // The disk of the log is full. That costs lines, which are counted, and nothing else.
 func TestALogOnAFullDiskEndsNothing(t *testing.T) {
-	t.Parallel()
 	t.Run("standard error", func(t *testing.T) {
 		s := newSite(t)
 		full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
@@ -151,7 +149,6 @@ func TestALogOnAFullDiskEndsNothing(t *testing.T) {
 
 // The reader of standard error leaves, with a connection log and without.
 func TestAReaderOfTheLogWhoLeavesEndsNothing(t *testing.T) {
-	t.Parallel()
 	for _, args := range [][]string{{}, {"-connection_log=-"}} {
 		t.Run(strings.Join(args, " "), func(t *testing.T) {
 			s := newSite(t)
@@ -167,7 +164,6 @@ func TestAReaderOfTheLogWhoLeavesEndsNothing(t *testing.T) {
 
 // A reader who comes back reads how many lines it has missed.
 func TestTheLogSaysHowManyLinesWereLost(t *testing.T) {
-	t.Parallel()
 	s := newSite(t)
 	reader, writer := narrowPipe(t)
 	p := s.startWith(t, writer, nil, "-v=4")
@@ -190,7 +186,6 @@ func TestTheLogSaysHowManyLinesWereLost(t *testing.T) {
 
 // When standard error is the journal's stream, lines bear the journal's priorities.
 func TestLinesForTheJournalHavePriorities(t *testing.T) {
-	t.Parallel()
 	for _, listens := range []bool{true, false} {
 		t.Run(fmt.Sprint(listens), func(t *testing.T) {
 			s := newSite(t)
@@ -233,7 +228,6 @@ func TestLinesForTheJournalHavePriorities(t *testing.T) {
 
 // A directory that cannot have log files is an error at the start, which names the flag and the directory.
 func TestALogDirectoryThatIsMissingEndsTheStart(t *testing.T) {
-	t.Parallel()
 	missing := filepath.Join(t.TempDir(), "missing")
 	p := start(t, nil, "-logtostderr=false", "-log_dir="+missing, "-etcd_servers=http://127.0.0.1:1")
 	if code := p.Exit(t).ExitCode(); code != exitFailed || !strings.HasPrefix(p.Stderr.String(), "-log_dir=\""+missing+"\": ") {
@@ -243,7 +237,6 @@ func TestALogDirectoryThatIsMissingEndsTheStart(t *testing.T) {
 
 // SIGHUP has the log files reopened. It never ends the program, whatever logs there are.
 func TestSIGHUPReopensLogsAndEndsNothing(t *testing.T) {
-	t.Parallel()
 	s := newSite(t)
 	for _, sig := range []syscall.Signal{syscall.SIGHUP, syscall.SIGUSR1} {
 		p := s.serve(t)

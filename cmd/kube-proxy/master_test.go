@@ -14,7 +14,6 @@ import (
 
 // A service of an API server, of either age, is open on this node, with its endpoints behind it; etcd is not asked for anything.
 func TestServicesOfAnAPIServerAreServed(t *testing.T) {
-	t.Parallel()
 	for name, dialect := range map[string]apiserver.Dialect{"0.4.4": apiserver.V044, "1.36.3": apiserver.V1} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -39,7 +38,6 @@ func TestServicesOfAnAPIServerAreServed(t *testing.T) {
 
 // A kubeconfig names the server and the token, and -master another address of it.
 func TestAKubeconfigIsEnough(t *testing.T) {
-	t.Parallel()
 	dir := t.TempDir()
 	api, port := apiserver.New(apiserver.V1), proxytest.FreePort(t)
 	api.Token("secret")

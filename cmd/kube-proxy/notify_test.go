@@ -11,7 +11,6 @@ import (
 
 // TestTheServiceManagerWaitsForTheFirstStateButNotLong: else a node whose etcd is away would not finish booting.
 func TestTheServiceManagerWaitsForTheFirstStateButNotLong(t *testing.T) {
-	t.Parallel()
 	for _, tt := range []struct {
 		name           string
 		after          time.Duration // until the first state is in force; 0: never

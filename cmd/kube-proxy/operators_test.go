@@ -53,7 +53,6 @@ func awaitPage(t *testing.T, url string, status int, part string) {
 // TestOperatorsSeeTheWholeLifeOfANode: without etcd it lives and is not ready, with it it is, while it
 // drains it says so, and when the last client has left it is gone.
 func TestOperatorsSeeTheWholeLifeOfANode(t *testing.T) {
-	t.Parallel()
 	s := newSite(t)
 	s.etcd.Stop()
 	healthz, at := operatorsURL(t)
@@ -107,7 +106,6 @@ func TestAnOldConfigurationIsNotReady(t *testing.T) {
 
 // TestAnOperatorsPortThatIsTakenIsWaitedFor, and clients are served meanwhile.
 func TestAnOperatorsPortThatIsTakenIsWaitedFor(t *testing.T) {
-	t.Parallel()
 	s := newSite(t)
 	for _, flag := range []string{"-healthz_bind_address", "-metrics_bind_address"} {
 		taken, err := net.Listen("tcp", proxytest.On(proxytest.FreePort(t)).String()) // one that nobody else gets meanwhile
@@ -129,7 +127,6 @@ func TestAnOperatorsPortThatIsTakenIsWaitedFor(t *testing.T) {
 }
 
 func TestAnOperatorsAddressThatCannotBeEndsTheStart(t *testing.T) {
-	t.Parallel()
 	for _, flag := range []string{"-healthz_bind_address", "-metrics_bind_address"} {
 		p := start(t, nil, "-etcd_servers=http://127.0.0.1:1", flag+"=203.0.113.1:10256") // of no machine
 		if code := p.Exit(t).ExitCode(); code != exitFailed {
@@ -143,7 +140,6 @@ func TestAnOperatorsAddressThatCannotBeEndsTheStart(t *testing.T) {
 
 // TestNoServiceGetsTheOperatorsPort, whatever its record says.
 func TestNoServiceGetsTheOperatorsPort(t *testing.T) {
-	t.Parallel()
 	s := newSite(t)
 	addr, at := operatorsURL(t)
 	s.serve(t, "-healthz_bind_address="+addr)
@@ -178,7 +174,6 @@ func logged(t *testing.T, path string, n int) []map[string]any {
 }
 
 func TestConnectionLogOnStandardOutput(t *testing.T) {
-	t.Parallel()
 	s := newSite(t)
 	p := s.start(t, "-connection_log=-")
 	p.Stderr.Wait(t, "listening for chat")
@@ -188,7 +183,6 @@ func TestConnectionLogOnStandardOutput(t *testing.T) {
 
 // TestNobodyWhoReadsTheConnectionLogIsNoReasonToEnd: standard output is a pipe whose reader has left.
 func TestNobodyWhoReadsTheConnectionLogIsNoReasonToEnd(t *testing.T) {
-	t.Parallel()
 	s := newSite(t)
 	p := s.start(t, "-connection_log=-")
 	p.Stderr.Wait(t, "listening for chat")
@@ -199,7 +193,6 @@ func TestNobodyWhoReadsTheConnectionLogIsNoReasonToEnd(t *testing.T) {
 }
 
 func TestConnectionLogThatCannotBeOpenedEndsTheStart(t *testing.T) {
-	t.Parallel()
 	p := start(t, nil, "-etcd_servers=http://127.0.0.1:1", "-connection_log=/nonexistent/log")
 	if code := p.Exit(t).ExitCode(); code != exitFailed {
 		t.Errorf("exit status %d, want %d", code, exitFailed)
@@ -212,7 +205,6 @@ func TestConnectionLogThatCannotBeOpenedEndsTheStart(t *testing.T) {
 // TestTheReadOnlyUserOfTheManual runs the commands of docs/security.md against an etcd. The user that they
 // make is enough for kube-proxy, and can do no more than read the services.
 func TestTheReadOnlyUserOfTheManual(t *testing.T) {
-	t.Parallel()
 	s := newSite(t)
 	manual, err := os.ReadFile("../../docs/security.md")
 	if err != nil {

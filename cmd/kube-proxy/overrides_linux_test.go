@@ -41,7 +41,6 @@ func (s *site) answers(t *testing.T, clients int) map[string]int {
 
 // TestAnOperatorWhoIsEarlyEndsNoOverrideOfBefore: the control socket answers before the first state is there, and its first request writes the file anew.
 func TestAnOperatorWhoIsEarlyEndsNoOverrideOfBefore(t *testing.T) {
-	t.Parallel()
 	takeover, state := takeoverPath(t), t.TempDir()
 	if err := os.Chmod(state, 0o700); err != nil {
 		t.Fatal(err)
@@ -62,7 +61,6 @@ func TestAnOperatorWhoIsEarlyEndsNoOverrideOfBefore(t *testing.T) {
 
 // TestOverridesSurviveTakeOversAndRestarts: between any two steps, a process is replaced or killed. No client gets to the disabled endpoint.
 func TestOverridesSurviveTakeOversAndRestarts(t *testing.T) {
-	t.Parallel()
 	for _, engine := range []string{"portable", "epoll"} {
 		t.Run(engine, func(t *testing.T) {
 			s := newSite(t)
@@ -120,7 +118,6 @@ func TestOverridesSurviveTakeOversAndRestarts(t *testing.T) {
 
 // TestOverridesOutlastAStartWithoutTheirSource: the node is killed while etcd is away, and starts with what files hold.
 func TestOverridesOutlastAStartWithoutTheirSource(t *testing.T) {
-	t.Parallel()
 	s := newSite(t)
 	a, _ := s.twoEndpoints(t)
 	takeover, state, dir, other := takeoverPath(t), t.TempDir(), t.TempDir(), proxytest.FreePort(t)
@@ -154,7 +151,6 @@ func TestOverridesOutlastAStartWithoutTheirSource(t *testing.T) {
 
 // TestADrainedNodeIsNotReadyAndServes, until that is undone or its time is over; the last endpoint needs -force.
 func TestADrainedNodeIsNotReadyAndServes(t *testing.T) {
-	t.Parallel()
 	s := newSite(t)
 	metrics, url := operatorsURL(t)
 	h := controlled(t, s, "-metrics_bind_address="+metrics)

@@ -100,7 +100,6 @@ type trial struct {
 // the keys allowed at some revision between the one that was in force before it came, and the newest one when it was answered. Nobody is refused while
 // the keys allowed the same servers all along, unless the primary has to confirm itself. Who stays is reset when the server is no more what the service asks for, and not before.
 func TestNoClientIsGivenToAMemberThatTheKeysForbid(t *testing.T) {
-	t.Parallel()
 	for _, engine := range []string{"portable", "epoll", "ring"} {
 		t.Run(engine, func(t *testing.T) {
 			t.Parallel()

@@ -17,7 +17,6 @@ import (
 // TestClientsFollowTheMembersOfACluster: the primary's and the replica's, without a record of endpoints; and while etcd is away a primary that says that
 // it is none is given no client, and loses those that it has, until it says that it is.
 func TestClientsFollowTheMembersOfACluster(t *testing.T) {
-	t.Parallel()
 	for _, engine := range []string{"auto", "portable"} {
 		t.Run(engine, func(t *testing.T) {
 			t.Parallel()
@@ -108,7 +107,6 @@ func TestClientsFollowTheMembersOfACluster(t *testing.T) {
 
 // TestClientsOfAPrimaryWaitForItsPromotion: the key names it before it takes writes.
 func TestClientsOfAPrimaryWaitForItsPromotion(t *testing.T) {
-	t.Parallel()
 	for _, engine := range []string{"auto", "portable"} {
 		t.Run(engine, func(t *testing.T) {
 			t.Parallel()

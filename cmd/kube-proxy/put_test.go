@@ -18,7 +18,6 @@ const hostile = "a\x1b[2J\u202eb"
 
 // TestARecordIsWrittenFromFlagsIfANodeWouldTakeIt: what the flags do not name stays, and nothing that was written by others is lost.
 func TestARecordIsWrittenFromFlagsIfANodeWouldTakeIt(t *testing.T) {
-	t.Parallel()
 	s := newSite(t)
 	s.serve(t)
 	do := func(want int, command ...string) string {

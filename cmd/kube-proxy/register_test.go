@@ -71,7 +71,6 @@ func (p *party) run(t *testing.T, word, service string) (status int, stdout stri
 
 // Endpoint slices come before a record of endpoints: a first slice would take all clients from endpoints that were written by hand.
 func TestAnInstanceIsNotRegisteredWhileItWouldTakeTheClientsOfEndpointsWrittenByHand(t *testing.T) {
-	t.Parallel()
 	p := newParty(t)
 	byHand := proxytest.ServeTCP(t, "127.0.0.1:0", proxytest.Identify("by hand"))
 	one := proxytest.ServeTCP(t, "127.0.0.1:0", proxytest.Identify("one"))
@@ -111,7 +110,6 @@ func TestAnInstanceIsNotRegisteredWhileItWouldTakeTheClientsOfEndpointsWrittenBy
 // The author of a record chooses its key and the names of its ports, and the terminal of who looks at it obeys control sequences: OSC 52 sets the
 // clipboard, for one.
 func TestGetAndRemovePrintNothingThatATerminalObeys(t *testing.T) {
-	t.Parallel()
 	p := newParty(t)
 	const hostile = "a\x1b]52;c;cm0gLXJm\x07\u202e\n\x9b2J"
 	key := registry.EndpointSlicesPrefix + "default/" + hostile
@@ -139,7 +137,6 @@ func TestGetAndRemovePrintNothingThatATerminalObeys(t *testing.T) {
 }
 
 func TestAnInstanceThatIsToSupersedeEndpointsIsRegistered(t *testing.T) {
-	t.Parallel()
 	p := newParty(t)
 	one := proxytest.ServeTCP(t, "127.0.0.1:0", proxytest.Identify("one"))
 	if _, err := p.etcd.Client(t).Put(t.Context(), registry.EndpointsPrefix+"web", `{"endpoints":["10.0.0.1:80"]}`); err != nil {
@@ -150,7 +147,6 @@ func TestAnInstanceThatIsToSupersedeEndpointsIsRegistered(t *testing.T) {
 }
 
 func TestAnInstanceIsServedFromItsRegistrationToItsEnd(t *testing.T) {
-	t.Parallel()
 	p := newParty(t)
 	one := proxytest.ServeTCP(t, "127.0.0.1:0", proxytest.Identify("one"))
 	two := proxytest.ServeTCP(t, "127.0.0.1:0", proxytest.Identify("two"))
@@ -194,7 +190,6 @@ func TestAnInstanceIsServedFromItsRegistrationToItsEnd(t *testing.T) {
 
 // TestInstancesThatAreRemovedAreNotKept: the deletion of records by hand is not the end of their leases.
 func TestInstancesThatAreRemovedAreNotKept(t *testing.T) {
-	t.Parallel()
 	p := newParty(t)
 	one := proxytest.ServeTCP(t, "127.0.0.1:0", proxytest.Identify("one"))
 	in := p.register(t, one.Addr.IP.Port(), "-check=none")
@@ -213,7 +208,6 @@ func TestInstancesThatAreRemovedAreNotKept(t *testing.T) {
 }
 
 func TestAPortThatTheServiceDoesNotHaveIsNamed(t *testing.T) {
-	t.Parallel()
 	p := newParty(t)
 	in := p.register(t, 8080, "-check=none", "-port=admin=9090", "-drain=0")
 	in.Stderr.Wait(t, `proxies do not use port admin=9090: service web has no port of the name "admin", but one of the name "http"`)
@@ -228,7 +222,6 @@ func TestAPortThatTheServiceDoesNotHaveIsNamed(t *testing.T) {
 }
 
 func TestACommandIsRegisteredWhileItRunsAndItsStatusIsPassedOn(t *testing.T) {
-	t.Parallel()
 	p := newParty(t)
 	server := proxytest.ServeTCP(t, "127.0.0.1:0", proxytest.Identify("one"))
 	in := p.register(t, server.Addr.IP.Port(), "-drain=10ms", "--", "sh", "-c", `trap "exit 7" TERM; while :; do sleep 0.05; done`)
@@ -248,7 +241,6 @@ func TestACommandIsRegisteredWhileItRunsAndItsStatusIsPassedOn(t *testing.T) {
 }
 
 func TestACommandGetsSIGHUPAndRunsOn(t *testing.T) {
-	t.Parallel()
 	p := newParty(t)
 	server := proxytest.ServeTCP(t, "127.0.0.1:0", proxytest.Identify("one"))
 	in := p.register(t, server.Addr.IP.Port(), "-drain=10ms", "--", "sh", "-c", `trap "echo reloaded" HUP; trap "exit 7" TERM; echo ready; while :; do sleep 0.05; done`)

@@ -49,7 +49,6 @@ func settingsShown(t *testing.T, url string, want ...string) {
 
 // SIGHUP applies what may change while the program runs, and says of each other flag what it needs. The command line goes on winning.
 func TestSIGHUPReadsTheConfigurationAgain(t *testing.T) {
-	t.Parallel()
 	path := filepath.Join(t.TempDir(), "config.yaml")
 	write(t, path, "etcd_servers: [http://127.0.0.1:1]\nv: 1\nudp_timeout: 30s\nlog_dir: /a\n")
 	addr, url := operatorsURL(t)
@@ -84,7 +83,6 @@ func TestSIGHUPReadsTheConfigurationAgain(t *testing.T) {
 
 // A file that is wrong changes nothing, and has one line in the log.
 func TestAWrongConfigurationAtSIGHUPChangesNothing(t *testing.T) {
-	t.Parallel()
 	path := filepath.Join(t.TempDir(), "config.yaml")
 	const good = "etcd_servers: [http://127.0.0.1:1]\nv: 1\n"
 	write(t, path, good)
@@ -115,7 +113,6 @@ func TestAWrongConfigurationAtSIGHUPChangesNothing(t *testing.T) {
 
 // What a file says goes to the log when it is read again.
 func TestPasswordsInURLsAreNotRepeatedAtSIGHUP(t *testing.T) {
-	t.Parallel()
 	path := filepath.Join(t.TempDir(), "config.yaml")
 	write(t, path, "master: http://127.0.0.1:1\n")
 	addr, url := operatorsURL(t)

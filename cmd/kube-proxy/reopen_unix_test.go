@@ -18,7 +18,6 @@ import (
 // TestConnectionLogTellsOfEachClient, in the file that had the name when it ended; the last lines are there
 // when the program is not any more.
 func TestConnectionLogTellsOfEachClient(t *testing.T) {
-	t.Parallel()
 	s := newSite(t)
 	path := filepath.Join(t.TempDir(), "log")
 	p := s.start(t, "-connection_log="+path)

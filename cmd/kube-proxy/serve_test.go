@@ -95,7 +95,6 @@ func (s *site) talk(t *testing.T) *proxytest.Talk {
 // TestFromARecordToAByte is the whole of the program: a service is written, reached, deleted, and
 // written again, and who was being served when it was deleted goes on being served.
 func TestFromARecordToAByte(t *testing.T) {
-	t.Parallel()
 	s := newSite(t)
 	p := s.serve(t)
 	c := s.talk(t)
@@ -115,7 +114,6 @@ func TestFromARecordToAByte(t *testing.T) {
 
 // TestFirstSignalDrains: it stops accepting, goes on relaying, and ends well with the last relay.
 func TestFirstSignalDrains(t *testing.T) {
-	t.Parallel()
 	s := newSite(t)
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
 		p := s.serve(t, "-drain_timeout=1h")
@@ -133,7 +131,6 @@ func TestFirstSignalDrains(t *testing.T) {
 // TestANodeThatWasToldToStopIsNotReadyAndServesForTheGrace: balancers that check it learn that it leaves while it still serves who they send. It
 // follows its source meanwhile.
 func TestANodeThatWasToldToStopIsNotReadyAndServesForTheGrace(t *testing.T) {
-	t.Parallel()
 	s := newSite(t)
 	metrics, at := operatorsURL(t)
 	p := s.serve(t, "-stop_grace=1h", "-drain_timeout=1h", "-metrics_bind_address="+metrics)
@@ -159,7 +156,6 @@ func TestANodeThatWasToldToStopIsNotReadyAndServesForTheGrace(t *testing.T) {
 }
 
 func TestTheGraceEndsWithTheDrain(t *testing.T) {
-	t.Parallel()
 	s := newSite(t)
 	p := s.serve(t, "-stop_grace=200ms", "-drain_timeout=1h")
 	c := s.talk(t)
@@ -184,7 +180,6 @@ func TestANodeThatServesNobodyHasNoGrace(t *testing.T) {
 }
 
 func TestDrainTimeoutCutsWhoTakesTooLong(t *testing.T) {
-	t.Parallel()
 	s := newSite(t)
 	for _, timeout := range []string{"100ms", "0"} {
 		p := s.serve(t, "-drain_timeout="+timeout)
@@ -200,7 +195,6 @@ func TestDrainTimeoutCutsWhoTakesTooLong(t *testing.T) {
 }
 
 func TestSecondSignalEndsAtOnce(t *testing.T) {
-	t.Parallel()
 	s := newSite(t)
 	p := s.serve(t, "-drain_timeout=1h")
 	s.talk(t)
@@ -215,7 +209,6 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 
 // TestTheLogOfAStopIsInOrder: what stops it comes before what came of that.
 func TestTheLogOfAStopIsInOrder(t *testing.T) {
-	t.Parallel()
 	p := newSite(t).serve(t)
 	p.Signal(t, syscall.SIGTERM)
 	p.Exit(t)
@@ -229,7 +222,6 @@ func TestTheLogOfAStopIsInOrder(t *testing.T) {
 // TestRotationBeginsWithTheFirst endpoint, when -rr_random_start=false wants it. There are so many
 // endpoints that it would hardly be by chance.
 func TestRotationBeginsWithTheFirst(t *testing.T) {
-	t.Parallel()
 	s := newSite(t)
 	var addrs []string
 	for i := range 32 {
@@ -246,7 +238,6 @@ func TestRotationBeginsWithTheFirst(t *testing.T) {
 // TestServiceManagerIsTold: READY=1 comes with the first state in force, and not before; STATUS= says what the
 // program is doing, or what it waits for.
 func TestServiceManagerIsTold(t *testing.T) {
-	t.Parallel()
 	manager := func() (env []string, socket *net.UnixConn) {
 		path := filepath.Join(t.TempDir(), "notify")
 		socket, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
@@ -303,7 +294,6 @@ func TestServiceManagerIsTold(t *testing.T) {
 
 // TestTheServiceManagersWatchdogIsServed from the start, and for as long as the program is alive.
 func TestTheServiceManagersWatchdogIsServed(t *testing.T) {
-	t.Parallel()
 	path := filepath.Join(t.TempDir(), "notify")
 	socket, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
 	if err != nil {
@@ -329,7 +319,6 @@ func TestTheServiceManagersWatchdogIsServed(t *testing.T) {
 
 // TestLogFilesAreWrittenAtOnce: -logtostderr=false logs to files.
 func TestLogFilesAreWrittenAtOnce(t *testing.T) {
-	t.Parallel()
 	dir := t.TempDir()
 	start(t, nil, "-logtostderr=false", "-log_dir="+dir, "-log_flush_frequency=1h", "-etcd_servers=http://127.0.0.1:1")
 	proxytest.Eventually(t, func() bool {
@@ -340,7 +329,6 @@ func TestLogFilesAreWrittenAtOnce(t *testing.T) {
 
 // TestPasswordLogsIn has an etcd that lets no user in without a password.
 func TestPasswordLogsIn(t *testing.T) {
-	t.Parallel()
 	s := newSite(t)
 	etcdtest.EnableAuth(t, s.kv, "root", "kube-proxy", "se cret", registry.Prefix)
 	file := filepath.Join(t.TempDir(), "password")

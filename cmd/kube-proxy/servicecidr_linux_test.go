@@ -19,7 +19,6 @@ import (
 // TestServicesOfAClusterAnswerAtTheirAddresses, which no interface has: the node answers for their range from its start to its end, through a take-over and
 // a crash. A successor deletes the routes that it does not have, and cleanup deletes what a crash leaves.
 func TestServicesOfAClusterAnswerAtTheirAddresses(t *testing.T) {
-	t.Parallel()
 	if !proxytest.InOwnNetwork(t) {
 		return
 	}
@@ -112,7 +111,6 @@ func routesListed(t *testing.T) int64 {
 
 // TestASuccessorThatNeverServesTakesNoRouteAlong: those that its predecessor has stay there, without a break, and those that it made itself go.
 func TestASuccessorThatNeverServesTakesNoRouteAlong(t *testing.T) {
-	t.Parallel()
 	if !proxytest.InOwnNetwork(t) {
 		return
 	}
@@ -137,7 +135,6 @@ func TestASuccessorThatNeverServesTakesNoRouteAlong(t *testing.T) {
 }
 
 func TestARangeThatOverlapsANetworkOfTheNodeIsRefused(t *testing.T) {
-	t.Parallel()
 	if !proxytest.InOwnNetwork(t) {
 		return
 	}

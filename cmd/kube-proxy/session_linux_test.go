@@ -55,7 +55,6 @@ func comparableText(text string) string {
 // TestAHungBackendIsReplacedInTenCommands: found, its clients listed, drained, waited for, its program replaced, and enabled. docs/control.md has the
 // commands, and what they print.
 func TestAHungBackendIsReplacedInTenCommands(t *testing.T) {
-	t.Parallel()
 	if !proxytest.InOwnNetwork(t) { // which has the addresses of the document
 		return
 	}

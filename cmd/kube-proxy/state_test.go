@@ -68,7 +68,6 @@ func TestANodeThatStartsWithoutEtcdServesWhatItServedBefore(t *testing.T) {
 }
 
 func TestAStateThatCannotBeUsedEndsNothing(t *testing.T) {
-	t.Parallel()
 	s := newSite(t)
 	dir := t.TempDir()
 	if err := os.Chmod(dir, 0o700); err != nil {
@@ -86,7 +85,6 @@ func TestAStateThatCannotBeUsedEndsNothing(t *testing.T) {
 }
 
 func TestADirectoryForTheStateThatOthersMayWriteToEndsTheStart(t *testing.T) {
-	t.Parallel()
 	dir := t.TempDir()
 	if err := os.Chmod(dir, 0o777); err != nil {
 		t.Fatal(err)

@@ -20,7 +20,6 @@ import (
 // /livez names the loop, and the service manager is told no more that the node is alive. When the call returns, both are
 // as before, and so is the client.
 func TestALoopThatStandsStillMakesTheNodeNotAlive(t *testing.T) {
-	t.Parallel()
 	for _, c := range []struct {
 		engine  string
 		call    uint64 // that only a loop makes

@@ -61,7 +61,6 @@ func reload(t *testing.T, p *programtest.Program, n int) (pid int) {
 // TestALaterReloadTakesThePlaceOfASuccessorThatWaits: else flags that were corrected meanwhile, or a program that was rolled back, would not count,
 // and the first successor would take over whenever it can read its source.
 func TestALaterReloadTakesThePlaceOfASuccessorThatWaits(t *testing.T) {
-	t.Parallel()
 	s := newSite(t)
 	path := takeoverPath(t)
 	p := s.serve(t, s.waits(t, path)...)
@@ -93,7 +92,6 @@ func TestALaterReloadTakesThePlaceOfASuccessorThatWaits(t *testing.T) {
 
 // TestAReloadDoesNotEndASuccessorThatIsTakingOver: what it has been given would end with it.
 func TestAReloadDoesNotEndASuccessorThatIsTakingOver(t *testing.T) {
-	t.Parallel()
 	s := newSite(t)
 	path := takeoverPath(t)
 	p := s.serve(t, "-takeover="+path)
@@ -237,7 +235,6 @@ func TestAPredecessorThatDrainsDoesNotSayThatItGoesOn(t *testing.T) {
 // TestASuccessorThatWaitsTellsTheServiceManagerNothing: systemd takes each message for one of the service. It would not restart a process that hangs,
 // show a status that is not that of the process that serves, and end the service because its successor was told to stop.
 func TestASuccessorThatWaitsTellsTheServiceManagerNothing(t *testing.T) {
-	t.Parallel()
 	s := newSite(t)
 	hears, notices := newSpokesman(t)
 	s.env = []string{"NOTIFY_SOCKET=" + notices, "WATCHDOG_USEC=200000"}
@@ -271,7 +268,6 @@ func TestASuccessorThatWaitsTellsTheServiceManagerNothing(t *testing.T) {
 // TestAReloadBeforeTheFirstStateStartsTheProgramAnew, by the service manager: a successor would find nobody to take over from, and serve beside this
 // process.
 func TestAReloadBeforeTheFirstStateStartsTheProgramAnew(t *testing.T) {
-	t.Parallel()
 	s, m := newSite(t), newManager(t)
 	path := takeoverPath(t)
 	killed := m.start(t, s, "-takeover="+path)
@@ -299,7 +295,6 @@ func TestAReloadBeforeTheFirstStateStartsTheProgramAnew(t *testing.T) {
 
 // TestAReloadBeforeTheFirstStateIsRefusedWhereNobodyWouldStartTheProgramAnew, and the page says what to do.
 func TestAReloadBeforeTheFirstStateIsRefusedWhereNobodyWouldStartTheProgramAnew(t *testing.T) {
-	t.Parallel()
 	s := newSite(t)
 	metrics, url := operatorsURL(t)
 	s.etcd.Pause()

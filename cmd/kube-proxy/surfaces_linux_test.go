@@ -173,7 +173,6 @@ var surfaceCases = []struct {
 
 // TestEverySurfaceSaysWhatClientsFeel: page, status, metrics, alerts, log and check agree, in each state of a service.
 func TestEverySurfaceSaysWhatClientsFeel(t *testing.T) {
-	t.Parallel()
 	for _, c := range surfaceCases {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

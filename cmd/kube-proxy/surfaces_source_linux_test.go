@@ -105,7 +105,6 @@ var sourceCases = []struct {
 // TestEverySurfaceSaysWhatASourceLacks: page, status, metrics, alerts, log, /configz and check agree, in each fault of a source, and clients are
 // served by what was read before.
 func TestEverySurfaceSaysWhatASourceLacks(t *testing.T) {
-	t.Parallel()
 	for _, c := range sourceCases {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

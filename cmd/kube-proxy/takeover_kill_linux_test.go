@@ -263,7 +263,6 @@ func TestASuccessorThatNeverServesSavesNoState(t *testing.T) {
 
 // TestASuccessorThatIsLeftAloneAnswersOperators: its predecessor is killed, and its source cannot be read. Its routes end with it.
 func TestASuccessorThatIsLeftAloneAnswersOperators(t *testing.T) {
-	t.Parallel()
 	if !proxytest.InOwnNetwork(t) {
 		return
 	}

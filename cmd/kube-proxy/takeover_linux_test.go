@@ -135,7 +135,6 @@ func counterOf(t *testing.T, url, series string) float64 {
 // TestNobodyNoticesAnUpgrade by SIGUSR2, several in a row: no client is refused, the connections there are go on, counters never go back,
 // and the service manager knows who serves.
 func TestNobodyNoticesAnUpgrade(t *testing.T) {
-	t.Parallel()
 	s := newSite(t)
 	path, notices := takeoverPath(t), filepath.Join(t.TempDir(), "notify")
 	manager, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: notices, Net: "unixgram"})
@@ -213,7 +212,6 @@ func serves(pid int) bool {
 // TestASecondStartTakesOver, as of a container beside the first: with another engine only listeners go over, and connections end in the
 // first process.
 func TestASecondStartTakesOver(t *testing.T) {
-	t.Parallel()
 	s := newSite(t)
 	path := takeoverPath(t)
 	first := s.serve(t, "-takeover="+path)
@@ -241,7 +239,6 @@ func TestASecondStartTakesOver(t *testing.T) {
 
 // With what the directory holds alone it would close the ports of all services of etcd.
 func TestASecondStartWaitsUntilItHasReadEachSource(t *testing.T) {
-	t.Parallel()
 	s := newSite(t)
 	path := takeoverPath(t)
 	dir := t.TempDir()
@@ -267,7 +264,6 @@ func TestASecondStartWaitsUntilItHasReadEachSource(t *testing.T) {
 
 // What the first process does without, the second need not wait for.
 func TestASecondStartDoesNotWaitForWhatTheFirstHasNotRead(t *testing.T) {
-	t.Parallel()
 	s := newSite(t)
 	path := takeoverPath(t)
 	args := []string{"-takeover=" + path, "-registry_dir=" + filepath.Join(t.TempDir(), "none")}
@@ -283,7 +279,6 @@ func TestASecondStartDoesNotWaitForWhatTheFirstHasNotRead(t *testing.T) {
 
 // TestOfTwoSuccessorsAtOnceOneTakesOverFromTheOther: the one that comes second waits its turn.
 func TestOfTwoSuccessorsAtOnceOneTakesOverFromTheOther(t *testing.T) {
-	t.Parallel()
 	s := newSite(t)
 	path := takeoverPath(t)
 	first := s.serve(t, "-takeover="+path)
@@ -310,7 +305,6 @@ func TestOfTwoSuccessorsAtOnceOneTakesOverFromTheOther(t *testing.T) {
 }
 
 func TestASuccessorTakesOverDuringTheGrace(t *testing.T) {
-	t.Parallel()
 	s := newSite(t)
 	hears, notices := newSpokesman(t)
 	s.env = []string{"NOTIFY_SOCKET=" + notices}
@@ -331,7 +325,6 @@ func TestASuccessorTakesOverDuringTheGrace(t *testing.T) {
 }
 
 func TestSIGUSR2WithoutASuccessorChangesNothing(t *testing.T) {
-	t.Parallel()
 	s := newSite(t)
 	metrics, url := operatorsURL(t)
 	p := s.serve(t, "-metrics_bind_address="+metrics)
@@ -425,7 +418,6 @@ func (r raw) stream() {
 // TestASuccessorThatFailsIsNotNoticed: at each step, whatever becomes of it. The first process goes on, says why in one line, and can
 // still hand over.
 func TestASuccessorThatFailsIsNotNoticed(t *testing.T) {
-	t.Parallel()
 	s := newSite(t)
 	path := takeoverPath(t)
 	metrics, url := operatorsURL(t)
@@ -532,7 +524,6 @@ func TestAnotherUserCannotTakeOver(t *testing.T) {
 }
 
 func TestASuccessorWithTooFewDescriptorsDeclines(t *testing.T) {
-	t.Parallel()
 	s := newSite(t)
 	path := takeoverPath(t)
 	p := s.serve(t, "-takeover="+path)
@@ -579,7 +570,6 @@ func be32(n uint32) string { return string(binary.BigEndian.AppendUint32(nil, n)
 // TestAStrangePredecessorIsNotTakenOverFrom: the program ends with a line that says why, for the process that has the ports goes on. If that one ends
 // meanwhile, the program serves.
 func TestAStrangePredecessorIsNotTakenOverFrom(t *testing.T) {
-	t.Parallel()
 	s := newSite(t)
 	for _, tt := range []struct {
 		name string

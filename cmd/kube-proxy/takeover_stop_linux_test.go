@@ -75,7 +75,6 @@ func TestASuccessorThatAwaitsItsTurnEndsAtOnceWhenToldTo(t *testing.T) {
 
 // TestAPredecessorThatDrainsLeavesTheRoutesToItsSuccessor, also when it was told to stop before that one served.
 func TestAPredecessorThatDrainsLeavesTheRoutesToItsSuccessor(t *testing.T) {
-	t.Parallel()
 	if !proxytest.InOwnNetwork(t) {
 		return
 	}
@@ -116,7 +115,6 @@ func TestAPredecessorThatDrainsLeavesTheRoutesToItsSuccessor(t *testing.T) {
 
 // TestAPredecessorThatDrainsLeavesTheRoutesToAProcessThatBeganBesideIt: that one found nobody to take over from.
 func TestAPredecessorThatDrainsLeavesTheRoutesToAProcessThatBeganBesideIt(t *testing.T) {
-	t.Parallel()
 	if !proxytest.InOwnNetwork(t) {
 		return
 	}

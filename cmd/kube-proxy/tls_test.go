@@ -13,7 +13,6 @@ import (
 // TestTLSFlags has an etcd that wants a certificate of its clients, and shows one that only its own
 // authority verifies.
 func TestTLSFlags(t *testing.T) {
-	t.Parallel()
 	ca := etcdtest.NewCA(t)
 	cert, key := ca.Issue(t, "etcd")
 	etcd := etcdtest.StartProcess(t, "--cert-file="+cert, "--key-file="+key, "--client-cert-auth", "--trusted-ca-file="+ca.File)
