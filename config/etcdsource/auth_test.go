@@ -35,7 +35,6 @@ func asProxy(cfg Config) Config {
 }
 
 func TestAUserWhoMayReadThePrefixNeedsNothingElse(t *testing.T) {
-	t.Parallel()
 	etcd := etcdtest.StartProcess(t)
 	c := withAuth(t, etcd)
 	put(t, c, spec("a"), port(1))
@@ -111,7 +110,6 @@ func TestAKeyThatIsNamedAfterTheTokenExpiredIsFollowedWithoutAWord(t *testing.T)
 
 // A process that was stopped for longer than a token lives has to ask etcd for its revision, before it takes any more.
 func TestAStoppedWatchWhoseTokenHasExpiredIsGivenUpWhenItIsFarBehind(t *testing.T) {
-	t.Parallel()
 	etcd := etcdtest.StartProcess(t)
 	c := withAuth(t, etcd)
 	put(t, c, spec("a"), port(1))
@@ -223,7 +221,6 @@ func TestAWrongPasswordIsNamedAndTheRightOneHeals(t *testing.T) {
 }
 
 func TestAMissingPermissionIsNamedAndAGrantHeals(t *testing.T) {
-	t.Parallel()
 	etcd := etcdtest.StartProcess(t)
 	etcdtest.EnableAuth(t, etcd.Client(t), "root password", "proxy", "proxy password", "/elsewhere/")
 	c := etcd.Client(t, func(cfg *clientv3.Config) { cfg.Username, cfg.Password = "root", "root password" })
@@ -238,7 +235,6 @@ func TestAMissingPermissionIsNamedAndAGrantHeals(t *testing.T) {
 }
 
 func TestAuthenticationMayBeTurnedOnLater(t *testing.T) {
-	t.Parallel()
 	etcd := etcdtest.StartProcess(t)
 	put(t, etcd.Client(t), spec("a"), port(1))
 	with := follow(t, asProxy(quick(etcd.URL()))) // a user that this etcd does not ask for yet
@@ -267,7 +263,6 @@ func TestAuthenticationMayBeTurnedOnLater(t *testing.T) {
 
 // The password file is read again at each login.
 func TestAReplacedPasswordIsUsedWithTheNextConnection(t *testing.T) {
-	t.Parallel()
 	etcd := etcdtest.StartProcess(t)
 	c := withAuth(t, etcd)
 	put(t, c, spec("a"), port(1))

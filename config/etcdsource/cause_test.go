@@ -78,7 +78,6 @@ func ended(st config.Status) (counts [NumCauses]uint64) {
 }
 
 func TestEndedSessionsAreCountedByCause(t *testing.T) {
-	t.Parallel()
 	etcd := etcdtest.StartProcess(t)
 	c := etcd.Client(t)
 	m := newMiddleman(t, c)
@@ -126,7 +125,6 @@ func TestEveryCauseHasItsWords(t *testing.T) {
 
 // What an operator does wrong most often, and what the status says about it.
 func TestTheReasonSaysWhatToDo(t *testing.T) {
-	t.Parallel()
 	ca := etcdtest.NewCA(t)
 	secure, _ := startTLS(t, ca, ca)
 	plain := etcdtest.StartProcess(t)

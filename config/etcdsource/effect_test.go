@@ -15,7 +15,6 @@ import (
 )
 
 func TestWhatIsWrittenTakesEffect(t *testing.T) {
-	t.Parallel()
 	etcd := etcdtest.StartProcess(t)
 	c := etcd.Client(t)
 	put(t, c, spec("mysql"), port(3306), ends("mysql"), addrs("10.0.0.1:1"))
@@ -87,7 +86,6 @@ func TestAnEmptyRegistryIsAState(t *testing.T) { // D9
 }
 
 func TestATransactionArrivesWhole(t *testing.T) {
-	t.Parallel()
 	etcd := etcdtest.StartProcess(t)
 	c := etcd.Client(t)
 	put(t, c, spec("old"), port(1))
@@ -109,7 +107,6 @@ func TestATransactionArrivesWhole(t *testing.T) {
 // etcd cuts a response that is larger than its request limit into fragments if it is asked to. Deletions by range make such
 // responses: one revision, any number of events.
 func TestAHugeTransactionArrivesWhole(t *testing.T) {
-	t.Parallel()
 	for _, inFragments := range []bool{false, true} {
 		t.Run(fmt.Sprintf("in fragments: %v", inFragments), func(t *testing.T) {
 			etcd := etcdtest.StartProcess(t, "--max-request-bytes=100000") // and half a MiB of overhead
@@ -248,7 +245,6 @@ func TestABadValueHurtsOnlyItself(t *testing.T) { // D17, D18
 }
 
 func TestADeletionEndsTheLastGoodVersion(t *testing.T) {
-	t.Parallel()
 	etcd := etcdtest.StartProcess(t)
 	c := etcd.Client(t)
 	put(t, c, spec("a"), port(1))
@@ -277,7 +273,6 @@ func TestADeletionEndsTheLastGoodVersion(t *testing.T) {
 }
 
 func TestTheNamespacedKeyWinsOverTheFlatOne(t *testing.T) {
-	t.Parallel()
 	etcd := etcdtest.StartProcess(t)
 	c := etcd.Client(t)
 	f := follow(t, quick(etcd.URL()))
@@ -336,7 +331,6 @@ func TestStrangeKeysAreLeftAlone(t *testing.T) {
 }
 
 func TestNothingIsSentBeforeTheRegistryIsKnown(t *testing.T) {
-	t.Parallel()
 	etcd := etcdtest.StartProcess(t)
 	put(t, etcd.Client(t), spec("a"), port(1))
 	etcd.Stop()

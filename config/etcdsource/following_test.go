@@ -42,7 +42,6 @@ func mayFollow(url string) Config {
 }
 
 func TestAKeyElectsTheEndpointsOfAService(t *testing.T) {
-	t.Parallel()
 	etcd := etcdtest.StartProcess(t)
 	c := etcd.Client(t)
 	put(t, c, spec("pg"), electing(leader), ends("pg"), called("m1", "m2", "m3"), spec("web"), port(2), ends("web"), addrs("10.0.1.1:1"), leader, "m2")
@@ -86,7 +85,6 @@ func TestAKeyElectsTheEndpointsOfAService(t *testing.T) {
 // TestKeyAndRecordsAreInForceAsOfOneRevision: each transaction gives the one endpoint another name and has the key elect that, so an update that has the
 // one without the other elects nobody.
 func TestKeyAndRecordsAreInForceAsOfOneRevision(t *testing.T) {
-	t.Parallel()
 	etcd := etcdtest.StartProcess(t)
 	c := etcd.Client(t)
 	change := func(i int) (revision int64) {
@@ -122,7 +120,6 @@ func TestKeyAndRecordsAreInForceAsOfOneRevision(t *testing.T) {
 }
 
 func TestAKeyThatChangesWhileEtcdIsAwayIsFoundOut(t *testing.T) {
-	t.Parallel()
 	etcd := etcdtest.StartProcess(t)
 	c := etcd.Client(t)
 	put(t, c, spec("pg"), electing(leader), ends("pg"), called("m1", "m2"), leader, "m1")
@@ -243,7 +240,6 @@ func TestAKeyThatIsFollowedNoMoreEndsNoWatchWhenAListCannotReadIt(t *testing.T) 
 }
 
 func TestThereMayBeMoreBelowAKeyThanAMessageHolds(t *testing.T) {
-	t.Parallel()
 	etcd := etcdtest.StartProcess(t)
 	c := etcd.Client(t)
 	put(t, c, spec("pg"), ofCluster(1, "primary", ""), cluster+"leader", "m1", cluster+"members/m1", aMember(1, "master", "running", 0))
@@ -259,7 +255,6 @@ func TestThereMayBeMoreBelowAKeyThanAMessageHolds(t *testing.T) {
 }
 
 func TestARecordCannotHaveAnyKeyFollowed(t *testing.T) {
-	t.Parallel()
 	etcd := etcdtest.StartProcess(t)
 	c := etcd.Client(t)
 	put(t, c, spec("a"), electing("/secrets/password"), spec("b"), electing(registry.Prefix+"specs/a"), spec("c"), electing("service"), spec("web"), port(2))
@@ -291,7 +286,6 @@ func TestKeysAreNotFollowedThroughAGRPCProxy(t *testing.T) {
 
 // The members that a source may ask can be of two clusters, by mistake.
 func TestTheKeysOfAListAreOfItsCluster(t *testing.T) {
-	t.Parallel()
 	etcd := etcdtest.StartProcess(t)
 	c := etcd.Client(t)
 	put(t, c, spec("pg"), electing(leader), ends("pg"), called("m1", "m2"), leader, "m1")
@@ -343,7 +337,6 @@ func TestAKeyIsAskedForAgainWhenRequestsHaveRoom(t *testing.T) {
 
 // A key that no list has told of elects nobody: what was in force before the service named it says nothing of the key.
 func TestAServiceWhoseKeyWasNeverReadHasNoEndpoints(t *testing.T) {
-	t.Parallel()
 	etcd := etcdtest.StartProcess(t)
 	c := withAuth(t, etcd)
 	put(t, c, spec("pg"), port(1), ends("pg"), called("m1", "m2"), leader, "m1")
@@ -407,7 +400,6 @@ func TestAStreamWhoseTokenIsStaleEndsWhenAKeyIsToBeWatched(t *testing.T) {
 
 // Where a member is restored from a snapshot, etcd ends those watches that have been told of nothing since it compacted, which are those of quiet keys.
 func TestAKeyWhoseWatchIsCompactedIsListedAtOnce(t *testing.T) {
-	t.Parallel()
 	etcd := etcdtest.StartProcess(t)
 	c := etcd.Client(t)
 	put(t, c, spec("pg"), electing(leader), ends("pg"), called("m1", "m2", "m3"), leader, "m1")

@@ -28,7 +28,6 @@ func isList(req *etcdserverpb.RangeRequest) bool {
 }
 
 func TestAListIsOneSnapshotHoweverManyPagesItHas(t *testing.T) {
-	t.Parallel()
 	etcd := etcdtest.StartProcess(t)
 	c := etcd.Client(t)
 	for i := range 10 {
@@ -48,9 +47,7 @@ func TestAListIsOneSnapshotHoweverManyPagesItHas(t *testing.T) {
 			return etcd(req)
 		}
 	})
-	cfg := quick(m.url)
-	cfg.ProbePeriod = patience // a session that is given up for its silence would list again
-	f := follow(t, cfg)
+	f := follow(t, quick(m.url))
 	f.awaitRevision(t, 1)
 	first := f.past()[0]
 	defer func() {
@@ -81,7 +78,6 @@ func TestAListIsOneSnapshotHoweverManyPagesItHas(t *testing.T) {
 }
 
 func TestACompactionBetweenTwoPagesStartsTheListAgain(t *testing.T) {
-	t.Parallel()
 	etcd := etcdtest.StartProcess(t)
 	c := etcd.Client(t)
 	for i := range 7 {
@@ -101,9 +97,7 @@ func TestACompactionBetweenTwoPagesStartsTheListAgain(t *testing.T) {
 			return etcd(req)
 		}
 	})
-	cfg := quick(m.url)
-	cfg.ProbePeriod = patience // a session that is given up for its silence would list again
-	f := follow(t, cfg)
+	f := follow(t, quick(m.url))
 	f.await(t, "busy:2 s0:1 s1:1 s2:1 s3:1 s4:1 s5:1 s6:1 | ")
 	// Pages of 3, 6, and 12, which hold everything: it ends however busy etcd is.
 	m.hook(func(*middleman) {
@@ -115,7 +109,6 @@ func TestACompactionBetweenTwoPagesStartsTheListAgain(t *testing.T) {
 
 // Etcd counts the keys of a list in its first page, and room is made for them before they are there.
 func TestAListDoesNotRelyOnTheCountThatCameWithIt(t *testing.T) {
-	t.Parallel()
 	for _, count := range []int64{-1, 0, math.MinInt64, math.MaxInt64} {
 		etcd := etcdtest.StartProcess(t)
 		c := etcd.Client(t)
@@ -138,7 +131,6 @@ func TestAListDoesNotRelyOnTheCountThatCameWithIt(t *testing.T) {
 }
 
 func TestAWeakReadNeverTakesUsBack(t *testing.T) {
-	t.Parallel()
 	etcd := etcdtest.StartProcess(t)
 	c := etcd.Client(t)
 	past := put(t, c, spec("a"), port(1))
@@ -169,7 +161,7 @@ func TestAWeakReadNeverTakesUsBack(t *testing.T) {
 		}
 	})
 	cfg := quick(m.url)
-	cfg.Weak, cfg.ProbePeriod = true, patience
+	cfg.Weak = true
 	f := follow(t, cfg)
 	f.await(t, "a:2 b:2 | ")
 	m.hook(func(*middleman) {
@@ -202,7 +194,6 @@ func TestAWeakReadNeverTakesUsBack(t *testing.T) {
 }
 
 func TestAListThatIsOlderThanTheWatchIsRefused(t *testing.T) {
-	t.Parallel()
 	etcd := etcdtest.StartProcess(t)
 	c := etcd.Client(t)
 	past := put(t, c, spec("a"), port(1))
@@ -305,7 +296,6 @@ func TestEachPartOfAnAnswerHasTimeOfItsOwn(t *testing.T) {
 }
 
 func TestAPageIsAPart(t *testing.T) {
-	t.Parallel()
 	etcd := etcdtest.StartProcess(t)
 	c := etcd.Client(t)
 	for i := range 10 {
@@ -328,7 +318,6 @@ func TestAPageIsAPart(t *testing.T) {
 
 // On a slow etcd a page of 500 large values may take longer than the deadline each time.
 func TestPagesGetSmallerUntilTheyComeInTime(t *testing.T) {
-	t.Parallel()
 	c := etcdtest.StartProcess(t).Client(t)
 	for i := range 9 {
 		put(t, c, spec(fmt.Sprint("a", i)), port(1+i))
@@ -343,7 +332,7 @@ func TestPagesGetSmallerUntilTheyComeInTime(t *testing.T) {
 		}
 	})
 	cfg := quick(m.url)
-	cfg.PageSize, cfg.ProbePeriod = 16, patience
+	cfg.PageSize = 16
 	f := follow(t, cfg)
 	f.awaitStatus(t, "nine services", func(st config.Status) bool { return st.Services == 9 })
 	f.stop()
@@ -354,7 +343,6 @@ func TestPagesGetSmallerUntilTheyComeInTime(t *testing.T) {
 
 // A page of 500 values of 1.4 MB would take 700 MB.
 func TestAPageThatIsTooLargeIsAskedForAgainWithFewerKeys(t *testing.T) {
-	t.Parallel()
 	etcd := etcdtest.StartProcess(t)
 	c := etcd.Client(t)
 	for i := range 25 {
@@ -369,7 +357,6 @@ func TestAPageThatIsTooLargeIsAskedForAgainWithFewerKeys(t *testing.T) {
 }
 
 func TestAListThatDoesNotEndIsGivenUp(t *testing.T) {
-	t.Parallel()
 	c := etcdtest.StartProcess(t).Client(t)
 	put(t, c, spec("a"), port(1))
 	m := newMiddleman(t, c)

@@ -110,7 +110,6 @@ func TestTheMembersOfAClusterAreTheEndpointsOfServices(t *testing.T) {
 }
 
 func TestAClusterWhoseKeysAreGoneAfterARestoreHasNoPrimary(t *testing.T) {
-	t.Parallel()
 	etcd := etcdtest.StartProcess(t)
 	c := etcd.Client(t)
 	put(t, c, spec("pg"), ofCluster(1, "primary", ""), cluster+"leader", "m1", cluster+"members/m1", aMember(1, "master", "running", 0))
@@ -128,7 +127,6 @@ func TestAClusterWhoseKeysAreGoneAfterARestoreHasNoPrimary(t *testing.T) {
 }
 
 func TestARecordNamesAClusterOnlyAsTheNodeAllows(t *testing.T) {
-	t.Parallel()
 	etcd := etcdtest.StartProcess(t)
 	c := etcd.Client(t)
 	put(t, c, spec("pg"), ofCluster(1, "primary", ""), spec("web"), port(2))
@@ -251,8 +249,7 @@ func (l *ledger) read(t *testing.T, c *clientv3.Client, from, to int64) map[int6
 // TestAtEachRevisionThoseMembersServeThatTheKeysName: whatever happens to the keys, by a writer or by the end of a lease, to our connection, and to etcd, which
 // is restored once from older data, each update has those endpoints that the history of etcd gives at its revision.
 func TestAtEachRevisionThoseMembersServeThatTheKeysName(t *testing.T) {
-	t.Parallel()
-	etcd := etcdtest.StartProcess(t)
+	etcd := etcdtest.StartProcess(t, "--heartbeat-interval=10", "--election-timeout=50") // with the usual ones no lease is shorter than two seconds
 	c := etcd.Client(t)
 	seed := uint64(time.Now().UnixNano())
 	random := rand.New(rand.NewPCG(seed, 1))

@@ -151,7 +151,8 @@ func (m *model) catchUp() {
 // newModel starts everything. It all ends with the test, the source first.
 func newModel(t *testing.T, seed uint64) *model {
 	m := &model{t: t, random: rand.New(rand.NewPCG(seed, 0)), history: new(truth.History), began: time.Now()}
-	m.etcd = etcdtest.StartProcess(t)
+	// Short elections: most of a restart would be waiting for one.
+	m.etcd = etcdtest.StartProcess(t, "--heartbeat-interval=10", "--election-timeout=50")
 	m.line = newLine(t, m.etcd.Addr())
 	m.history.Add(truth.NewEra(nil, 0))
 	m.recorder = truth.NewRecorder(m.history)

@@ -72,7 +72,6 @@ func TestALookUpMayTakeLongerThanAConnectionAttempt(t *testing.T) {
 }
 
 func TestTheLastGoodAnswerServesWhileANameIsLookedUpAgain(t *testing.T) {
-	t.Parallel()
 	etcd := etcdtest.StartProcess(t)
 	c := etcd.Client(t)
 	put(t, c, spec("a"), port(1))

@@ -43,7 +43,6 @@ func TestAnEtcdThatIsKilledChangesNothing(t *testing.T) {
 }
 
 func TestHistoryThatWasCompactedMeanwhileIsNotNeeded(t *testing.T) {
-	t.Parallel()
 	etcd := etcdtest.StartProcess(t)
 	c := etcd.Client(t)
 	put(t, c, spec("a"), port(1), spec("b"), port(1))
@@ -151,7 +150,6 @@ func TestAnotherClusterIsTheTruthToo(t *testing.T) {
 }
 
 func TestACancelledWatchIsBegunAgain(t *testing.T) {
-	t.Parallel()
 	etcd := etcdtest.StartProcess(t)
 	c := etcd.Client(t)
 	m := newMiddleman(t, c)
@@ -169,7 +167,6 @@ func TestACancelledWatchIsBegunAgain(t *testing.T) {
 }
 
 func TestADeadMemberInTheListDoesNotMatter(t *testing.T) {
-	t.Parallel()
 	etcd := etcdtest.StartProcess(t)
 	put(t, etcd.Client(t), spec("a"), port(1))
 	refusing := etcdtest.StartProcess(t)
@@ -185,7 +182,6 @@ func TestADeadMemberInTheListDoesNotMatter(t *testing.T) {
 }
 
 func TestAFrozenEtcdIsWaitedFor(t *testing.T) {
-	t.Parallel()
 	etcd := etcdtest.StartProcess(t)
 	c := etcd.Client(t)
 	put(t, c, spec("a"), port(1))

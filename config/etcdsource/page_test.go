@@ -135,7 +135,6 @@ func versionsOf(kvs []*mvccpb.KeyValue) []records.Version {
 }
 
 func TestAListWithoutAHeaderIsRefused(t *testing.T) {
-	t.Parallel()
 	c := etcdtest.StartProcess(t).Client(t)
 	put(t, c, spec("a"), port(1))
 	m := newMiddleman(t, c)

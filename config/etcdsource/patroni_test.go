@@ -14,7 +14,6 @@ import (
 // TestTheLeaderOfACapturedClusterIsFollowed: what Patroni 3.0.2 wrote in a switchover, and while it was paused and its primary killed, is written again.
 // Roles and states in the records of members come late, or never; only the leader's key counts.
 func TestTheLeaderOfACapturedClusterIsFollowed(t *testing.T) {
-	t.Parallel()
 	for file, want := range map[string][]string{
 		"events-switchover.jsonl":        {"10.0.0.1:1", "", "10.0.0.2:1"},
 		"events-pause-kill-resume.jsonl": {"10.0.0.2:1", "", "10.0.0.3:1"},

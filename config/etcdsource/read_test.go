@@ -17,7 +17,6 @@ import (
 )
 
 func TestReadIsOneSnapshotHoweverManyPagesItHas(t *testing.T) {
-	t.Parallel()
 	etcd := etcdtest.StartProcess(t)
 	c := etcd.Client(t)
 	for i := range 10 {
@@ -60,7 +59,6 @@ func TestReadIsOneSnapshotHoweverManyPagesItHas(t *testing.T) {
 }
 
 func TestReadSaysWhyItCannot(t *testing.T) {
-	t.Parallel()
 	etcd := etcdtest.StartProcess(t)
 	t.Run("etcd does not answer", func(t *testing.T) {
 		etcd.Pause()

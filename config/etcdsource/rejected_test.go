@@ -10,7 +10,6 @@ import (
 )
 
 func TestRejectedKeysAreListedUntilTheyAreMended(t *testing.T) {
-	t.Parallel()
 	etcd := etcdtest.StartProcess(t)
 	c := etcd.Client(t)
 	put(t, c, spec("a"), port(1), ends("b"), `{"endpoints":"no list"}`, spec("x/y/z"), port(1), spec("a"), "{")

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -173,7 +172,6 @@ func TestAFailedResyncIsTriedAgainAndChangesNothing(t *testing.T) {
 }
 
 func TestTheSyncPeriodBringsAFullList(t *testing.T) {
-	t.Parallel()
 	etcd := etcdtest.StartProcess(t)
 	put(t, etcd.Client(t), spec("a"), port(1))
 	cfg := quick(etcd.URL())
@@ -196,27 +194,23 @@ func TestTheSyncPeriodBringsAFullList(t *testing.T) {
 
 // A list may come from one life of etcd, and events that are still on their way from the one before it.
 func TestAListIsNotUsedBeforeTheWatchHasOutlivedIt(t *testing.T) {
-	t.Parallel()
 	etcd := etcdtest.StartProcess(t)
 	c := etcd.Client(t)
 	put(t, c, spec("a"), port(1))
 	m := newMiddleman(t, c)
 	asked, release := make(chan struct{}), make(chan struct{})
-	note := sync.OnceFunc(func() { close(asked) })
 	m.hook(func(m *middleman) {
 		m.onAsk = func(req *etcdserverpb.WatchRequest) bool {
 			if create := req.GetCreateRequest(); create != nil && create.RangeEnd == nil {
 				m.mu.Unlock()
-				note()
+				close(asked)
 				<-release
 				m.mu.Lock()
 			}
 			return true
 		}
 	})
-	cfg := quick(m.url)
-	cfg.RequestTimeout = patience
-	f := follow(t, cfg)
+	f := follow(t, quick(m.url))
 	<-asked // the list is in
 	time.Sleep(10 * quick().ProbePeriod)
 	if got := f.text(); got != "nothing yet" {

@@ -64,7 +64,6 @@ func TestOnlyTheAnswerToTheLastChallengeProvesAList(t *testing.T) {
 }
 
 func TestASessionWhoseWatchDoesNotMeetTheChallengeIsGivenUp(t *testing.T) {
-	t.Parallel()
 	etcd := etcdtest.StartProcess(t)
 	c := etcd.Client(t)
 	put(t, c, spec("a"), port(1))

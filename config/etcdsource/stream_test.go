@@ -121,7 +121,6 @@ func TestAMemberWithoutStreamsIsAskedForOneOnce(t *testing.T) {
 }
 
 func TestAPartThatIsTooLargeIsFollowedByPages(t *testing.T) {
-	t.Parallel()
 	c := etcdtest.StartProcess(t).Client(t)
 	put(t, c, spec("a"), port(1))
 	m := newMiddleman(t, c)
@@ -134,7 +133,6 @@ func TestAPartThatIsTooLargeIsFollowedByPages(t *testing.T) {
 }
 
 func TestAStreamThatStallsIsFollowedByPages(t *testing.T) {
-	t.Parallel()
 	c := etcdtest.StartProcess(t).Client(t)
 	put(t, c, spec("a"), port(1))
 	m := newMiddleman(t, c)
@@ -159,7 +157,6 @@ func part(last bool, kvs ...*mvccpb.KeyValue) *etcdserverpb.RangeStreamResponse 
 }
 
 func TestAStreamThatNoEtcdSendsIsNoList(t *testing.T) {
-	t.Parallel()
 	a, b := kv(2, 2, port(1)), kv(3, 3, port(1))
 	b.Key = []byte(spec("b"))
 	elsewhere := kv(2, 2, port(1))

@@ -30,7 +30,7 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Parallel()
-	s := etcdtest.StartProcess(t, "--heartbeat-interval=100", "--election-timeout=1000") // no lease is shorter than two seconds, as in production
+	s := etcdtest.StartProcess(t)
 	return &world{t, s, s.Client(t)}
 }
 

@@ -14,16 +14,12 @@ import (
 // A Process is one etcd as a separate process. Its methods are for one goroutine, the test's.
 type Process struct{ member *process.Etcd }
 
-// quickly has etcd elect itself without a pause of a second and more, and log a user in without one of a tenth. Etcd grants no
-// lease shorter than one and a half elections, rounded up to seconds: here one second, by default two.
-var quickly = []string{"--heartbeat-interval=10", "--election-timeout=50", "--bcrypt-cost=4"}
-
 // StartProcess starts an etcd with its own empty data directory on free ports of 127.0.0.1, and
 // returns when it is ready. The arguments are added to its command line; with --cert-file among
 // them its URL is https. It is killed when the test ends.
 func StartProcess(t testing.TB, args ...string) *Process {
 	t.Helper()
-	p := &Process{&process.Etcd{Name: "default", Data: t.TempDir(), Logs: t.TempDir(), Flags: append(slices.Clone(quickly), args...)}}
+	p := &Process{&process.Etcd{Name: "default", Data: t.TempDir(), Logs: t.TempDir(), Flags: args}}
 	p.member.TLS = slices.ContainsFunc(args, func(a string) bool { return strings.HasPrefix(a, "--cert-file") })
 	t.Cleanup(p.Kill)
 	// Another program may take the ports between our look and etcd's bind: look again then.
