@@ -149,9 +149,9 @@ func TestNodesLetGoOfADrainedEndpointOneAfterTheOther(t *testing.T) {
 		t.Fatalf("exit status %d: %s", status, out)
 	}
 	wait := "wait -endpoint " + a.Addr.String() + " -nodes " + strings.Join(nodes, ",") + " -revision "
-	h.want(wait+revision+" -timeout 10s", verbs.Problem, "2 nodes of 2 still have", nodes[0]+"  1 client", nodes[1]+"  1 client")
+	h.want(wait+revision+" -timeout 2s", verbs.Problem, "2 nodes of 2 still have", nodes[0]+"  1 client", nodes[1]+"  1 client")
 	clients[0].Conn.Close()
-	h.want(wait+revision+" -timeout 10s", verbs.Problem, "1 node of 2 still have", nodes[1]+"  1 client")
+	h.want(wait+revision+" -timeout 2s", verbs.Problem, "1 node of 2 still have", nodes[1]+"  1 client")
 	clients[1].Conn.Close()
 	h.want(wait+revision, exitDone, "has no client on any of 2 nodes, and revision "+revision+" is in force")
 	h.want(wait+"1000000 -timeout 1s", verbs.Problem, "2 nodes of 2 still have", "revision "+revision+"; 0 clients")

@@ -203,7 +203,7 @@ func (s *site) press(t *testing.T) (leave func()) {
 			select {
 			case <-stop:
 				return
-			case <-time.After(2 * time.Millisecond): // other tests need the processors, too
+			default:
 			}
 			c, err := net.DialTimeout("tcp", proxytest.On(s.port).String(), programtest.Patience)
 			if err != nil {

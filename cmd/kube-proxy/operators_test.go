@@ -108,7 +108,7 @@ func TestAnOldConfigurationIsNotReady(t *testing.T) {
 func TestAnOperatorsPortThatIsTakenIsWaitedFor(t *testing.T) {
 	s := newSite(t)
 	for _, flag := range []string{"-healthz_bind_address", "-metrics_bind_address"} {
-		taken, err := net.Listen("tcp", proxytest.On(proxytest.FreePort(t)).String()) // one that nobody else gets meanwhile
+		taken, err := net.Listen("tcp", proxytest.On(proxytest.FreePort(t)).String()) // FreePort gives it to no other test
 		if err != nil {
 			t.Fatal(err)
 		}

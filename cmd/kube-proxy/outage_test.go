@@ -18,7 +18,7 @@ import (
 // the next.
 const (
 	outageRate  = 600
-	outageStage = 600
+	outageStage = 1000
 )
 
 // TestKillingEtcdUnderTrafficFailsNoConnection kills and restarts etcd while clients connect at a

@@ -17,7 +17,6 @@ import (
 
 // TestThePageActsWithATokenAndIsReadOnlyWithoutTheFlag.
 func TestThePageActsWithATokenAndIsReadOnlyWithoutTheFlag(t *testing.T) {
-	t.Parallel()
 	const token = "c2VjcmV0IG9mIHRoZSBwYWdl"
 	file := filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(file, []byte(token+"\n"), 0o600); err != nil {
@@ -82,7 +81,6 @@ func TestThePageActsWithATokenAndIsReadOnlyWithoutTheFlag(t *testing.T) {
 
 // TestATokenThatOthersMayReadIsRefused, and so is one that can be guessed.
 func TestATokenThatOthersMayReadIsRefused(t *testing.T) {
-	t.Parallel()
 	for _, c := range []struct {
 		text string
 		mode os.FileMode

@@ -114,7 +114,7 @@ func newTrial(t *testing.T, engine string) *trial {
 		seed = rand.Uint64()
 	}
 	t.Logf("this history again, as far as timing allows: -patroni.seed=%d -patroni.steps=%d", seed, *patroniSteps)
-	etcd := etcdtest.StartProcess(t)
+	etcd := etcdtest.StartProcess(t, "--heartbeat-interval=10", "--election-timeout=50") // leases last as long as ten elections, or a second
 	tr := &trial{
 		site:    &site{etcd: etcd, kv: etcd.Client(t), port: proxytest.FreePort(t)},
 		random:  rand.New(rand.NewPCG(seed, 0)),

@@ -36,7 +36,7 @@ const shortLease = "-ttl=5s"
 
 func newOrdeal(t *testing.T) *ordeal {
 	t.Helper()
-	o := &ordeal{etcd: etcdtest.StartProcess(t, "--heartbeat-interval=100", "--election-timeout=1000"), port: proxytest.FreePort(t)}
+	o := &ordeal{etcd: etcdtest.StartProcess(t), port: proxytest.FreePort(t)}
 	o.kv = o.etcd.Client(t)
 	o.ask = func() error { _, err := proxytest.AskTCP(proxytest.On(o.port)); return err }
 	spec := fmt.Sprintf(`{"kind":"Service","apiVersion":"v1","metadata":{"name":"web","namespace":"default"},"spec":{"ports":[{"port":%d}]}}`, o.port)
@@ -116,7 +116,7 @@ func (o *ordeal) crowd(t *testing.T) *crowd {
 			select {
 			case <-c.stop:
 				return
-			case <-time.After(20 * time.Millisecond):
+			case <-time.After(5 * time.Millisecond):
 			}
 			if err := o.ask(); err != nil {
 				c.failures = append(c.failures, fmt.Sprintf("client %d: %v", c.served.Load(), err))
@@ -172,10 +172,10 @@ func TestNoClientFailsWhileRegistrarsAreCutOffForLongerThanTheirLeases(t *testin
 	link.Down()
 	o.registered(t) // the leases have ended
 	o.proxy.Stderr.Wait(t, "the leases of all its instances have ended")
-	c.passes(t, 25)
+	c.passes(t, 50)
 	link.Up()
 	o.registered(t, "a", "b")
-	c.passes(t, 25)
+	c.passes(t, 50)
 	c.end(t)
 }
 
@@ -191,7 +191,7 @@ func TestNoClientFailsWhenEtcdIsPausedForLongerThanTheLeases(t *testing.T) {
 	time.Sleep(6 * time.Second) // nothing tells of the time that passes for a paused etcd; its leases are over when it goes on
 	o.etcd.Resume()
 	o.registered(t, "a")
-	c.passes(t, 25)
+	c.passes(t, 50)
 	c.end(t)
 }
 
@@ -224,7 +224,7 @@ func TestNoClientFailsWhenEtcdIsRestoredFromABackupOfOtherInstances(t *testing.T
 	o.etcd.Start(t)
 	o.proxy.Stderr.Wait(t, "went back from revision")
 	o.registered(t, "a", "b") // and the lease of the old one has ended
-	c.passes(t, 25)
+	c.passes(t, 50)
 	c.end(t)
 }
 
@@ -254,7 +254,7 @@ func TestAnInstanceThatDiedWhileItsRegistrarWasPausedIsNotOfferedAgain(t *testin
 			t.Error("an instance that does not answer was offered again")
 		}
 	}
-	c.passes(t, 25)
+	c.passes(t, 50)
 	c.end(t)
 }
 
@@ -290,10 +290,10 @@ func TestAPausedRegistrarIsBackWhenItGoesOn(t *testing.T) {
 	c := o.crowd(t)
 	a.Signal(t, syscall.SIGSTOP)
 	o.registered(t)
-	c.passes(t, 25)
+	c.passes(t, 50)
 	a.Signal(t, syscall.SIGCONT)
 	o.registered(t, "a")
-	c.passes(t, 25)
+	c.passes(t, 50)
 	c.end(t)
 }
 
@@ -339,7 +339,7 @@ func TestTheFirstOfTwoRegistrarsTakesOverWhenTheSecondDies(t *testing.T) {
 	second.Signal(t, syscall.SIGKILL)
 	second.Exit(t)
 	proxytest.Eventually(t, func() bool { now := o.records(t)["a"]; return now != "" && now != before }, "the first one registers the instance again")
-	c.passes(t, 25)
+	c.passes(t, 50)
 	c.end(t)
 }
 
@@ -355,7 +355,7 @@ func TestAnInstanceThatFailsItsCheckGetsNoMoreClients(t *testing.T) {
 	c := o.crowd(t)
 	a.Stderr.Wait(t, "the check fails")
 	proxytest.Eventually(t, func() bool { return strings.Contains(o.records(t)["a"], `"ready":false,"serving":false`) }, "the record says that nobody is to use it")
-	c.passes(t, 25)
+	c.passes(t, 50)
 	c.end(t)
 }
 
@@ -390,6 +390,6 @@ func TestACleanStopLosesNoConnection(t *testing.T) {
 	}
 	o.registered(t, "b")
 	open.MustSay(t, "still there?")
-	c.passes(t, 25)
+	c.passes(t, 50)
 	c.end(t)
 }

@@ -170,7 +170,6 @@ func TestTheGraceEndsWithTheDrain(t *testing.T) {
 }
 
 func TestANodeThatServesNobodyHasNoGrace(t *testing.T) {
-	t.Parallel()
 	p := start(t, nil, "-etcd_servers=http://127.0.0.1:1", "-bind_address=127.0.0.1", "-stop_grace=1h")
 	p.Stderr.Wait(t, "etcd")
 	p.Signal(t, syscall.SIGTERM)

@@ -111,7 +111,6 @@ func (s *hourStage) fromEtcd(t *testing.T) {
 
 // TestEverySurfaceSaysWhatAnOperatorHasToFind: page, status and log name each fault.
 func TestEverySurfaceSaysWhatAnOperatorHasToFind(t *testing.T) {
-	t.Parallel()
 	if !proxytest.InOwnNetwork(t) { // or the machine may let everybody have port 80
 		return
 	}
@@ -154,7 +153,6 @@ func TestEverySurfaceSaysWhatAnOperatorHasToFind(t *testing.T) {
 
 // TestADirectoryThatOthersMayWriteToIsNamed: a node whose sockets or state would be there does not start, and one line says why.
 func TestADirectoryThatOthersMayWriteToIsNamed(t *testing.T) {
-	t.Parallel()
 	dir := filepath.Dir(takeoverPath(t))
 	if err := os.Chmod(dir, 0o777); err != nil {
 		t.Fatal(err)

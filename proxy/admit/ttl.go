@@ -61,7 +61,7 @@ func nameservers(dial func(ctx context.Context, network, address string) (net.Co
 		}
 		asked := &question{Conn: c}
 		context.AfterFunc(ctx, asked.end)
-		ttl, _ := ctx.Value(ttlKey{}).(*answerTTL) // else nobody wants to know it
+		ttl, _ := ctx.Value(ttlKey{}).(*answerTTL) // nil: the caller does not ask for it
 		if packets, ok := c.(net.PacketConn); ok { // package net asks so whether messages need a length before them
 			return &answers{asked, packets, ttl}, nil
 		}

@@ -125,11 +125,11 @@ func playYardstick() error {
 				}
 				took := time.Since(begun)
 				mu.Lock()
-				if i == 0 && took > first || took > longest {
-					if i == 0 {
-						first = max(first, took)
-					}
-					longest = max(longest, took)
+				longest = max(longest, took)
+				if i == 0 {
+					first = max(first, took)
+				}
+				if took == longest || i == 0 && took == first {
 					fmt.Println(longest.Nanoseconds(), first.Nanoseconds())
 				}
 				mu.Unlock()
