@@ -35,6 +35,16 @@ func crowd(t *testing.T, to, line string, n, rate int) (processes []*programtest
 	return processes
 }
 
+// refuses waits until the proxy has refused all whom it refuses of a silent crowd: those whom the kernel has connected may still be in line for that, and
+// who is there when others leave is let in.
+func (s *site) refuses(t *testing.T) {
+	t.Helper()
+	proxytest.Settled(t, func() int64 {
+		ended := s.ended(t, "kubeproxy_connections_ended_total", "silent")
+		return int64(ended["service_limit"] + ended["dial_limit"])
+	}, settled)
+}
+
 // TestTwentyThousandSilentClients: as many are let in as there is room for, the rest is refused, and the
 // proxy goes on as before: those who are connected, operators, etcd, UDP.
 func TestTwentyThousandSilentClients(t *testing.T) {
@@ -58,6 +68,7 @@ func TestTwentyThousandSilentClients(t *testing.T) {
 				want := room - bystanders // they came first
 				// Those beside them come and go, and what they have is counted a moment late.
 				eventually(t, func() bool { return math.Abs(active()-want) <= bystanders }, "about %v clients are connected", want)
+				s.refuses(t)
 				s.works(t)
 			}
 			for _, p := range all {
@@ -89,6 +100,7 @@ func TestOneServicesCrowdLeavesRoomForOthers(t *testing.T) {
 	crowd(t, at(silentPort), "", 2*limit, 4000)
 	stand(t, at(bystanderPort)).leave(t) // new connections to another service
 	s.works(t)
+	s.refuses(t)
 	got := s.ended(t, "kubeproxy_connections_ended_total", "silent")
 	if got["service_limit"] != float64(limit) {
 		t.Errorf("of %d clients and room for %d, the proxy ended: %s; want service_limit %d", 2*limit, limit, told(got), limit)
