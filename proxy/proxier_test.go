@@ -18,6 +18,7 @@ import (
 
 	"kubeproxy/proxy/admit"
 	"kubeproxy/proxy/balance"
+	"kubeproxy/proxy/balance/rotation"
 	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/enginetest"
 	"kubeproxy/proxy/traffic"
@@ -183,8 +184,8 @@ func TestAServiceThatMovesToAnotherPortKeepsItsTotals(t *testing.T) {
 	}
 }
 
-// Of tens of thousands of claims on one port, all but one wait. Those are counted in nothing, until one has the port.
-func TestAClaimThatWaitsHasNoTally(t *testing.T) {
+// Of tens of thousands of claims on one port, all but one wait. Those are counted in nothing and choose nothing, until one has the port.
+func TestAClaimThatWaitsHasNoTallyAndNoRotation(t *testing.T) {
 	p, _ := newFakeProxier()
 	port := enginetest.TCPPort(80)
 	apply(p, service("first", 1, port), service("second", 2, port), service("third", 3, port))
@@ -192,14 +193,44 @@ func TestAClaimThatWaitsHasNoTally(t *testing.T) {
 	if n := len(p.tallies.All); n != 2 {
 		t.Errorf("%d tallies for two claims that have their port; want 2", n)
 	}
+	if n := p.lb.Rotations(); n != 2 {
+		t.Errorf("%d rotations for two claims that have their port; want 2", n)
+	}
 	apply(p, service("second", 0))
 	apply(p, service("first", 0))
 	owner := p.listeners[port].claims.first
-	if owner.Key.Name.Name != "third" || owner.Tally == nil || owner.Lifetime == nil || owner.Lifetime.IsOver() {
-		t.Errorf("the owner is %+v; want third, with a tally and a lifetime", owner)
+	if owner.Key.Name.Name != "third" || owner.Rotation == nil || owner.Tally == nil || owner.Lifetime == nil || owner.Lifetime.IsOver() {
+		t.Errorf("the owner is %+v; want third, with a rotation, a tally and a lifetime", owner)
 	}
 	if n := len(p.Totals()); n != 1 {
 		t.Errorf("totals of %d services; want those of third", n)
+	}
+}
+
+// Endpoints that come while their service waits for its port, or when it has it, follow its terms like those that came before it.
+func TestAServiceThatWaitedForItsPortServesItOnItsTerms(t *testing.T) {
+	port := enginetest.TCPPort(80)
+	heir := service("heir", 2, port)
+	heir.SetTerms(registry.Terms{Limits: registry.Limits{PerEndpoint: 1}})
+	come := func(p *Proxier) {
+		list := &registry.Endpoints{Name: heir.Name, ByPort: []registry.PortAddrs{{Addrs: registry.NewAddrs(enginetest.Addresses(1)...)}}}
+		p.OnUpdate(registry.Batch{Endpoints: map[registry.Name]*registry.Endpoints{heir.Name: list}})
+	}
+	for at := range 4 {
+		p, _ := newFakeProxier()
+		steps := []*registry.Service{service("first", 1, port), heir, service("first", 0)}
+		for _, s := range steps[:at] {
+			apply(p, s)
+		}
+		come(p)
+		for _, s := range steps[at:] {
+			apply(p, s)
+		}
+		owner := p.listeners[port].claims.first
+		e := owner.Rotation.Endpoints()[0]
+		if owner.Key.Name != heir.Name || e.BeginDial(2) != nil || e.BeginDial(2) != rotation.ErrFull {
+			t.Errorf("endpoints that come at step %d: %s has the port, and its endpoint takes another number of clients than one", at, owner.Key)
+		}
 	}
 }
 
@@ -212,6 +243,9 @@ func TestAnAdoptedClientOfAClaimThatWaitsIsCounted(t *testing.T) {
 	c := newAdoption(p).claim(claimKey{service: waits, id: port}, gone{})
 	if c != p.listeners[port].claims.last || c.Tally == nil || c.Lifetime == nil || c.Lifetime.IsOver() {
 		t.Fatalf("the client's claim is %+v; want the one that waits, with a tally and a lifetime", c)
+	}
+	if c.Rotation == nil || c.Rotation != p.lb.Hold(waits) {
+		t.Error("the client's claim chooses from another rotation than its service has")
 	}
 	tally := c.Tally
 	tally.Sent.Add(7)

@@ -35,7 +35,6 @@ func (p *Proxier) OnUpdate(batch registry.Batch) {
 		came, went := p.editClaimsLocked(name, service, touched, ended)
 		p.view.Unlock()
 		newcomers, dropped = append(newcomers, came...), append(dropped, went...)
-		p.lb.SetService(name, service)
 	}
 	slices.SortFunc(newcomers, func(a, b *engine.Claim) int {
 		return cmp.Or(cmp.Compare(p.inheritedRankLocked(a), p.inheritedRankLocked(b)), compareClaims(a, b))
@@ -52,11 +51,13 @@ func (p *Proxier) OnUpdate(batch registry.Batch) {
 	}
 	p.view.Unlock()
 	for id := range touched {
-		l := p.listeners[id]
-		if l.claims.first != nil {
-			p.equip(l.claims.first)
+		if owner := p.listeners[id].claims.first; owner != nil {
+			p.equip(owner)
 		}
-		p.tellKernelLocked(l)
+	}
+	p.lb.SetServices(batch.Services, p.services)
+	for id := range touched {
+		p.tellKernelLocked(p.listeners[id])
 	}
 	for _, t := range dropped {
 		p.tallies.Release(t)
@@ -130,15 +131,14 @@ func (p *Proxier) editClaimsLocked(name registry.Name, service *registry.Service
 			case want.Same(had):
 				continue
 			default:
-				want.Lifetime, want.Waited = had.Lifetime, had.Waited
-				want.Rotation = p.lb.Hold(want.Key)
-				if had.Tally != nil {
-					want.Tally = p.tallies.Hold(want.Key, id.Protocol)
+				if want.Waited = had.Waited; had.Tally != nil {
+					p.equip(want)
+					want.Lifetime = had.Lifetime
 				}
 				l.claims.replace(had, want)
 			}
-			p.lb.Release(had.Rotation)
 			if had.Tally != nil {
+				p.lb.Release(had.Rotation)
 				dropped = append(dropped, had.Tally)
 			}
 			touched[id] = struct{}{}
@@ -156,9 +156,6 @@ func (p *Proxier) editClaimsLocked(name registry.Name, service *registry.Service
 	for _, c := range refused {
 		p.refuseLocked(c)
 	}
-	for _, c := range wanted {
-		c.Rotation = p.lb.Hold(c.Key)
-	}
 	return wanted, dropped
 }
 
@@ -166,6 +163,6 @@ func (p *Proxier) editClaimsLocked(name registry.Name, service *registry.Service
 // may wait for one.
 func (p *Proxier) equip(c *engine.Claim) {
 	if c.Tally == nil {
-		c.Tally, c.Lifetime = p.tallies.Hold(c.Key, c.ID.Protocol), new(removal.Lifetime)
+		c.Rotation, c.Tally, c.Lifetime = p.lb.Hold(c.Key), p.tallies.Hold(c.Key, c.ID.Protocol), new(removal.Lifetime)
 	}
 }

@@ -29,7 +29,7 @@ func TestAnEndpointSaysWhetherItIsChecked(t *testing.T) {
 	}{{registry.Check{}, checks.Supported}, {registry.Check{Wanted: registry.CheckOff}, false}} {
 		service := &registry.Service{Name: web, Ports: []registry.Port{{Number: 80}}}
 		service.SetTerms(registry.Terms{Checks: c.wanted})
-		lb.SetService(web, service)
+		lb.setService(web, service)
 		if all := lb.Status(); len(all) != 1 || all[0].Checked != c.want {
 			t.Errorf("wanted %+v: %+v; want it checked: %t", c.wanted, all, c.want)
 		}
@@ -57,7 +57,7 @@ func TestAnEndpointThatFailsGoesOnFailingWhenOnlyTheIntervalOfItsChecksChanges(t
 			t.Helper()
 			service := &registry.Service{Name: web, Ports: []registry.Port{{Number: 80}}}
 			service.SetTerms(registry.Terms{Checks: check})
-			lb.SetService(web, service)
+			lb.setService(web, service)
 			for addr, got := range r.Standings(registry.TCP, netip.Addr{}) {
 				if want := of[slices.Index(addrs(1, 2), addr)]; got != want {
 					t.Errorf("by %+v, %v has standing %v; want %v", check, addr, got, want)
@@ -97,7 +97,7 @@ func BenchmarkSetService(b *testing.B) {
 			}
 			b.ReportAllocs()
 			for b.Loop() {
-				lb.SetService(web, service)
+				lb.setService(web, service)
 			}
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*n), "ns/port")
 		})

@@ -136,7 +136,7 @@ func TestASuccessorGoesOnFromWhatChecksHaveFound(t *testing.T) {
 			lb.Hold(key)
 			service := &registry.Service{Name: web, Ports: []registry.Port{{Number: 80}}}
 			service.SetTerms(registry.Terms{Checks: registry.Check{Wanted: registry.CheckOn, Path: path}})
-			lb.SetService(web, service)
+			lb.setService(web, service)
 			return lb
 		}
 		standings := func(lb *LoadBalancerRR) map[registry.Addr]health.Standing {
@@ -226,7 +226,7 @@ func TestTheStandingOfAnEndpointSaysThatItsChecksAreOverdue(t *testing.T) {
 		setEndpoints(lb, web, 1)
 		r := lb.Hold(registry.PortKey{Name: web})
 		defer lb.Release(r)
-		lb.SetService(web, &registry.Service{Name: web, Ports: []registry.Port{{Number: 80}}})
+		lb.setService(web, &registry.Service{Name: web, Ports: []registry.Port{{Number: 80}}})
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { defer close(done); lb.Checker.Run(ctx) }()
@@ -269,7 +269,7 @@ func TestTheStandingOfAnEndpointSaysThatItHasAWeight(t *testing.T) {
 		lb.SetEndpoints(map[registry.Name]*registry.Endpoints{web: {Name: web, ByPort: []registry.PortAddrs{{Addrs: registry.NewAddrs(all...)}}, Weights: weights}})
 		r := lb.Hold(registry.PortKey{Name: web})
 		defer lb.Release(r)
-		lb.SetService(web, &registry.Service{Name: web, Ports: []registry.Port{{Number: 80}}})
+		lb.setService(web, &registry.Service{Name: web, Ports: []registry.Port{{Number: 80}}})
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { defer close(done); lb.Checker.Run(ctx) }()

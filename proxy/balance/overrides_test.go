@@ -71,7 +71,7 @@ func TestAnOverrideLeavesAnEndpointThatAnswersOverEachProtocol(t *testing.T) {
 	lb := NewLoadBalancerRR(false)
 	r := lb.Hold(registry.PortKey{Name: webName})
 	behind(lb, "", "10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80")
-	lb.SetService(webName, serviceOver(registry.TCP, registry.UDP))
+	lb.setService(webName, serviceOver(registry.TCP, registry.UDP))
 	r.Endpoints()[0].Failed(registry.TCP)
 	r.Endpoints()[1].Failed(registry.UDP)
 	if _, err := lb.Override(matching("10.0.0.3"), until(time.Hour, Drain), false); err != nil {
@@ -185,7 +185,7 @@ func TestTheLastEndpointOnTheNodeIsOverriddenByForceAlone(t *testing.T) {
 	lb.SetEndpoints(map[registry.Name]*registry.Endpoints{webName: {Name: webName, ByPort: []registry.PortAddrs{{Addrs: addrs, Places: registry.Places([]byte{byte(registry.OnNode), 0})}}}})
 	local := serviceOver(registry.TCP)
 	local.Asked = &registry.Terms{Local: true}
-	lb.SetService(webName, local)
+	lb.setService(webName, local)
 	if _, err := lb.Override(matching("10.0.0.1"), until(time.Hour, Drain), false); !errors.Is(err, ErrLastEndpoint) {
 		t.Errorf("beside one on another node: %v; want %v", err, ErrLastEndpoint)
 	}
@@ -196,7 +196,7 @@ func TestTheLastEndpointOnTheNodeIsOverriddenByForceAlone(t *testing.T) {
 		t.Errorf("by force: %v", err)
 	}
 	lb.Enable(webName, registry.AddrMatch{})
-	lb.SetService(webName, serviceOver(registry.TCP))
+	lb.setService(webName, serviceOver(registry.TCP))
 	if _, err := lb.Override(matching("10.0.0.1"), until(time.Hour, Drain), false); err != nil {
 		t.Errorf("with policy Cluster, beside one on another node: %v", err)
 	}
@@ -210,7 +210,7 @@ func TestAnEndpointOnAnotherNodeIsDrainedWhereNoneIsOnTheNode(t *testing.T) {
 	behind(lb, "", "10.0.0.1:80", "10.0.0.2:80")
 	local := serviceOver(registry.TCP)
 	local.Asked = &registry.Terms{Local: true}
-	lb.SetService(webName, local)
+	lb.setService(webName, local)
 	if _, err := lb.Override(matching("10.0.0.1"), until(time.Hour, Drain), false); err != nil {
 		t.Error(err)
 	}

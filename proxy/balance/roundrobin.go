@@ -17,6 +17,7 @@ type LoadBalancerRR struct {
 
 	mu       sync.Mutex                             // guards the fields below
 	services map[registry.Name][]*rotation.Rotation // those of a service by the names of their ports: most often one
+	untold   map[registry.Name]struct{}             // have a rotation that was made since, and knows no terms yet: see SetServices
 	released []*rotation.Rotation                   // by services that have left a port, until LetGo: clients may wait for their endpoints
 	leaving  []*rotation.Rotation                   // have lost all their endpoints, and still offer them until LetGo
 
@@ -27,7 +28,7 @@ type LoadBalancerRR struct {
 // an endpoint of its own choice, so that a fleet of nodes does not herd on the first endpoint of
 // every record; without it a rotation begins at the first, as in v0.4.
 func NewLoadBalancerRR(randomStart bool) *LoadBalancerRR {
-	return &LoadBalancerRR{Rules: rotation.NewRules(randomStart), services: make(map[registry.Name][]*rotation.Rotation), overrides: newOverrides()}
+	return &LoadBalancerRR{Rules: rotation.NewRules(randomStart), services: make(map[registry.Name][]*rotation.Rotation), untold: make(map[registry.Name]struct{}), overrides: newOverrides()}
 }
 
 // SetEndpoints applies changes of endpoints records; nil is a record that is gone. The Proxier calls it before it opens
@@ -61,11 +62,22 @@ func (lb *LoadBalancerRR) update(name registry.Name, endpoints *registry.Endpoin
 	}
 }
 
-// SetService has the endpoints of a service follow its terms, for the clients of its ports; nil is a service that is gone. The
-// Proxier calls it when it has edited the claims of the service.
-func (lb *LoadBalancerRR) SetService(name registry.Name, service *registry.Service) {
+// SetServices has the endpoints of the services that changed follow their terms; nil is a service that is gone. Of all, it also tells
+// those whose ports have a new rotation since: the service has the port now that it waited for, or its first endpoints.
+func (lb *LoadBalancerRR) SetServices(changed, all map[registry.Name]*registry.Service) {
+	for name, service := range changed {
+		lb.setService(name, service)
+	}
+	for name := range lb.untold {
+		lb.setService(name, all[name])
+	}
+}
+
+// setService has the endpoints of a service follow its terms, for the clients of its ports; nil is a service that is gone.
+func (lb *LoadBalancerRR) setService(name registry.Name, service *registry.Service) {
 	lb.mu.Lock()
 	defer lb.mu.Unlock()
+	delete(lb.untold, name)
 	rotations := lb.services[name]
 	clients, terms := make([]health.Clients, len(rotations)), registry.NoTerms
 	if service != nil {
@@ -81,7 +93,7 @@ func (lb *LoadBalancerRR) SetService(name registry.Name, service *registry.Servi
 	}
 }
 
-// Rotations counts the rotations that there are: one for each port of a service that is claimed, or has endpoints.
+// Rotations counts the rotations that there are: one for each port of a service that is held, or has endpoints.
 func (lb *LoadBalancerRR) Rotations() (n int) {
 	lb.mu.Lock()
 	defer lb.mu.Unlock()
@@ -137,6 +149,7 @@ func (lb *LoadBalancerRR) rotationLocked(key registry.PortKey) *rotation.Rotatio
 	}
 	r := rotation.New(lb.Rules, key)
 	lb.services[key.Name] = slices.Insert(lb.services[key.Name], at, r)
+	lb.untold[key.Name] = struct{}{}
 	return r
 }
 

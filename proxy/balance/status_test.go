@@ -90,7 +90,7 @@ func TestAProtocolThatIsNotOfferedDoesNotCount(t *testing.T) {
 			e.Failed(registry.TCP)
 		}
 	}
-	lb.SetService(web, serviceOver(registry.TCP))
+	lb.setService(web, serviceOver(registry.TCP))
 	if fail(); statusOf(t, lb).Condition != health.NoAnswer {
 		t.Fatalf("when no endpoint answers: %+v", statusOf(t, lb))
 	}
@@ -103,11 +103,11 @@ func TestAProtocolThatIsNotOfferedDoesNotCount(t *testing.T) {
 			t.Errorf("%s an endpoint fails: %+v", when, e)
 		}
 	}
-	lb.SetService(web, serviceOver(registry.UDP))
+	lb.setService(web, serviceOver(registry.UDP))
 	wantServed("when the service is offered over the other protocol,")
 	fail()
 	wantServed("after clients that came before have failed,")
-	lb.SetService(web, serviceOver(registry.TCP))
+	lb.setService(web, serviceOver(registry.TCP))
 	wantServed("when the service is offered over both in turn,")
 	if got := chosen(t, r, 2); got[0] == got[1] {
 		t.Errorf("clients are given %v; want each endpoint", got)
@@ -119,7 +119,7 @@ func TestEndpointsThatFailOverOneProtocolEachServeClientsOfBoth(t *testing.T) {
 	setEndpoints(lb, web, 1, 2)
 	r := lb.Hold(registry.PortKey{Name: web})
 	defer lb.Release(r)
-	lb.SetService(web, serviceOver(registry.TCP, registry.UDP))
+	lb.setService(web, serviceOver(registry.TCP, registry.UDP))
 	r.Endpoints()[0].Failed(registry.TCP)
 	r.Endpoints()[1].Failed(registry.UDP)
 	if s := statusOf(t, lb); s.Condition != health.Served || s.Failing != 2 {

@@ -16,11 +16,11 @@ import (
 type Claim struct {
 	ID       registry.ListenerID // that it wishes to own
 	Key      registry.PortKey
-	Rank     int   // of the source that the service is from
-	Since    int64 // the revision from which on the service is known to claim the port
-	Rotation *rotation.Rotation
-	Tally    *traffic.Tally    // nil while it has waited for the port from the start
-	Lifetime *removal.Lifetime // on the port; nil as long as Tally is
+	Rank     int                // of the source that the service is from
+	Since    int64              // the revision from which on the service is known to claim the port
+	Rotation *rotation.Rotation // nil while it has waited for the port from the start, and so are the next two
+	Tally    *traffic.Tally
+	Lifetime *removal.Lifetime // on the port
 	Waited   bool              // it was made known that the port is another's; the Proxier's, guarded by its mu
 
 	Before, After *Claim // on the same port; as waited

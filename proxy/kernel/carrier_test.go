@@ -143,7 +143,7 @@ func (d *desk) check(of string, endpoints ...string) {
 	d.setEndpoints(name, func(registry.Addr) registry.Place { return 0 }, endpoints...)
 	service := &registry.Service{Name: name, Ports: []registry.Port{{Number: 80}, {Protocol: registry.UDP, Number: 53}}}
 	service.SetTerms(registry.Terms{Checks: registry.Check{Send: "who?"}}) // over UDP
-	d.lb.SetService(name, service)
+	d.lb.SetServices(map[registry.Name]*registry.Service{name: service}, nil)
 }
 
 // setEndpoints gives a service endpoints at places.

@@ -261,7 +261,7 @@ func TestASessionThatWaitsIsOfferedAnEjectedEndpointOnceItIsDueBack(t *testing.T
 		service := &registry.Service{Name: web, Ports: []registry.Port{{Protocol: registry.UDP}}}
 		service.SetTerms(registry.Terms{Timeouts: registry.Timeouts{Wait: time.Minute}, Limits: registry.Limits{PerEndpoint: 1}})
 		f.owner.Terms = service.Terms()
-		f.lb.SetService(web, service)
+		f.lb.SetServices(map[registry.Name]*registry.Service{web: service}, nil)
 		ejected := f.owner.Rotation.Endpoints()[0]
 		d := f.begin(t)
 		ejected.Failed(registry.UDP)

@@ -13,7 +13,7 @@ type Names struct {
 	Names []string `json:"names"`
 }
 
-// names lists the services that own or ask for ports, by name; with service=NAME the addresses of its endpoints, and with endpoints=true those
+// names lists the services that own ports or have endpoints, by name; with service=NAME the addresses of its endpoints, and with endpoints=true those
 // of all services.
 func (n Node) names(r *http.Request) (any, error) {
 	q := r.URL.Query()

@@ -100,7 +100,7 @@ func TestLoadBalancersLearnThatTheOnlyEndpointOnTheNodeIsDrained(t *testing.T) {
 		lb.LetGo()
 	}
 	behind("", "10.0.0.1:80")
-	lb.SetService(web, service)
+	lb.SetServices(map[registry.Name]*registry.Service{web: service}, nil)
 	s := New(proxytest.Loopback, func() bool { return true }, func(registry.Name) int { return lb.OnNode(service) })
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan struct{})
