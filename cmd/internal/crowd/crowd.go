@@ -35,6 +35,7 @@ type crowd struct {
 
 	mu      sync.Mutex // guards the fields below, and busy and place of each client
 	clients *list.List // of *Client, longest waiting first
+	sources map[netip.Prefix]*source
 
 	left chan struct{} // capacity 1: a full channel means that a client has left since it was last read
 }
@@ -43,9 +44,15 @@ type crowd struct {
 type Client struct {
 	net.Conn
 	crowd  *crowd
-	source netip.Prefix
+	source *source
 	busy   bool          // its answer is being made
 	place  *list.Element // nil once it has left
+}
+
+// A source is where some clients connect from.
+type source struct {
+	prefix      netip.Prefix
+	connections int
 }
 
 // sourceOf returns what counts as one source: an IPv4 address, or an IPv6 network of 64 bits, since one machine
@@ -62,7 +69,7 @@ func sourceOf(conn net.Conn) netip.Prefix {
 
 // New returns a listener that has room for so many clients at a time.
 func New(l net.Listener, room int) *Listener {
-	return &Listener{l, &crowd{room: room, clients: list.New(), left: make(chan struct{}, 1)}}
+	return &Listener{l, &crowd{room: room, clients: list.New(), sources: make(map[netip.Prefix]*source), left: make(chan struct{}, 1)}}
 }
 
 // Beside returns another listener, whose clients and those of w are one crowd.
@@ -97,31 +104,36 @@ func (w *Listener) Accept() (net.Conn, error) {
 func (w *crowd) Admit(conn net.Conn) *Client {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	c := &Client{Conn: conn, crowd: w, source: sourceOf(conn)}
-	if w.clients.Len() >= w.room {
-		victim := w.victimLocked(c.source)
-		if victim == nil {
+	c := &Client{Conn: conn, crowd: w}
+	c.joinLocked(sourceOf(conn))
+	if w.clients.Len() > w.room {
+		victim := w.victimLocked(c)
+		w.leaveLocked(victim)
+		if victim == c {
 			return nil
 		}
-		w.leaveLocked(victim)
 		victim.Conn.Close() // the server notices
 	}
-	c.place = w.clients.PushBack(c)
 	return c
 }
 
-// victimLocked returns the client that makes room for one from newcomer; nil if the newcomer's source would then
-// have more connections than any that could lose one.
-func (w *crowd) victimLocked(newcomer netip.Prefix) *Client {
-	connections := map[netip.Prefix]int{newcomer: 1}
-	for e := w.clients.Front(); e != nil; e = e.Next() {
-		connections[e.Value.(*Client).source]++
+func (c *Client) joinLocked(from netip.Prefix) {
+	c.source = c.crowd.sources[from]
+	if c.source == nil {
+		c.source = &source{prefix: from}
+		c.crowd.sources[from] = c.source
 	}
-	var victim *Client
-	most := connections[newcomer] - 1
-	for e := w.clients.Front(); e != nil; e = e.Next() {
-		if c := e.Value.(*Client); !c.busy && connections[c.source] > most {
-			victim, most = c, connections[c.source]
+	c.source.connections++
+	c.place = c.crowd.clients.PushBack(c)
+}
+
+// victimLocked returns the client that makes room for the newcomer: itself, if its source has more connections with it than any that could
+// lose one.
+func (w *crowd) victimLocked(newcomer *Client) *Client {
+	victim, most := newcomer, newcomer.source.connections-1
+	for e := w.clients.Front(); e != newcomer.place; e = e.Next() {
+		if c := e.Value.(*Client); !c.busy && c.source.connections > most {
+			victim, most = c, c.source.connections
 		}
 	}
 	return victim
@@ -131,6 +143,9 @@ func (w *crowd) leaveLocked(c *Client) {
 	if c.place != nil {
 		w.clients.Remove(c.place)
 		c.place = nil
+		if c.source.connections--; c.source.connections == 0 {
+			delete(w.sources, c.source.prefix)
+		}
 		select {
 		case w.left <- struct{}{}:
 		default:

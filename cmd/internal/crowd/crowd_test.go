@@ -41,3 +41,23 @@ func TestAClientThatCannotBeAcceptedDoesNotEndTheListener(t *testing.T) {
 		}
 	})
 }
+
+// A caller is a connection from an address.
+type caller struct {
+	net.Conn
+	from net.TCPAddr
+}
+
+func (c *caller) RemoteAddr() net.Addr { return &c.from }
+func (c *caller) Close() error         { return nil }
+
+// BenchmarkAdmit: of three sources that connect as fast as they can, each connection takes the room of another one.
+func BenchmarkAdmit(b *testing.B) {
+	l := New(nil, 256)
+	i := 0
+	b.ReportAllocs()
+	for b.Loop() {
+		i++
+		l.Admit(&caller{from: net.TCPAddr{IP: net.IPv4(127, 0, 3, byte(i%3))}})
+	}
+}

@@ -85,7 +85,8 @@ func (s *Server) listen(flag string, addr netip.AddrPort, answers scope) error {
 }
 
 func (k *socket) open() error {
-	l, err := net.Listen("tcp", k.addr.String())
+	without := net.ListenConfig{KeepAlive: -1} // each wait for a client has its limit
+	l, err := without.Listen(context.Background(), "tcp", k.addr.String())
 	if err != nil {
 		return err
 	}
