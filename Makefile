@@ -21,18 +21,13 @@ TESTFLAGS ?=
 
 # UNRACED: the packages whose tests make test runs without the race detector, under which they need up to seven times as much processor time. It seldom
 # tells anything of most of them: they share no memory, or run programs. Of the engines, the ring's suite has it, and that one has epoll's loops.
-# SUITED are the other two: their own tests have it, and their suites only in make race, which runs everything with it. WHOLE starts hundreds of programs,
-# whose packages have had it in their own tests: it has it where one process does most (TOGETHER), and as a whole in make race. The attacks come last, alone,
-# for they measure how long clients wait.
-UNRACED    = $(WHOLE) ./cmd/playground ./docs/... ./registry/... ./scripts/... $(SUITED) $(ATTACKS)
+# SUITED are the other two: their own tests have it, and their suites only in make race, which runs everything with it.
+UNRACED    = ./cmd/playground ./cmd/internal/hostile ./docs/... ./registry/... ./scripts/... $(SUITED)
 SUITED     = ./proxy/portable ./proxy/epoll
-WHOLE      = ./cmd/kube-proxy
-TOGETHER   = ^Test(FromARecordToAByte|SIGHUPReadsTheConfigurationAgain|OperatorsSeeTheWholeLifeOfANode|OverridesSurviveTakeOversAndRestarts|FirstSignalDrains)$$
-ATTACKS    = ./cmd/internal/hostile
 RACED      = $(filter-out $(shell go list $(UNRACED)),$(shell go list ./...))
 
 # LONGEST: the packages whose tests wait most. They come first, or all others would be over before them.
-LONGEST    = ./config/etcdsource
+LONGEST    = ./cmd/kube-proxy ./config/etcdsource
 
 # BENCHED: the packages that have benchmarks.
 BENCHED    = $(addprefix ./,$(sort $(dir $(shell git grep -l --untracked '^func Benchmark' -- '*_test.go'))))
@@ -113,16 +108,14 @@ test: ## every test, most with the race detector (UNRACED: which are without); P
 ifeq ($(PKG),./...)
 	CGO_ENABLED=1 $(GOTEST) -race $(LONGEST) $(RACED)
 	CGO_ENABLED=1 $(GOTEST) -race -skip '^TestConformance$$' $(SUITED)
-	CGO_ENABLED=1 $(GOTEST) -race -run '$(TOGETHER)' $(WHOLE)
-	$(GOTEST) $(WHOLE) ./scripts/school $(filter-out $(ATTACKS),$(UNRACED))
-	$(GOTEST) $(ATTACKS)
+	$(GOTEST) ./scripts/school $(UNRACED)
 else
 	CGO_ENABLED=1 $(GOTEST) -race $(PKG)
 endif
 
 race: ## every test with the race detector
 	go mod download
-	CGO_ENABLED=1 $(GOTEST) -race $(WHOLE) $(LONGEST) ./...
+	CGO_ENABLED=1 $(GOTEST) -race $(LONGEST) ./...
 
 check: ## what must be clean before a commit: gofmt, vet, staticcheck, test
 	@test -z "$$(gofmt -l .)" || { gofmt -d .; exit 1; }

@@ -17,7 +17,7 @@ type LoadBalancerRR struct {
 
 	mu       sync.Mutex                             // guards the fields below
 	services map[registry.Name][]*rotation.Rotation // those of a service by the names of their ports: most often one
-	untold   map[registry.Name]struct{}             // have a rotation that was made since, and knows no terms yet: see SetServices
+	untold   map[registry.Name]struct{}             // have a rotation that knows no terms yet: see SetServices
 	released []*rotation.Rotation                   // by services that have left a port, until LetGo: clients may wait for their endpoints
 	leaving  []*rotation.Rotation                   // have lost all their endpoints, and still offer them until LetGo
 

@@ -33,9 +33,9 @@ type crowd struct {
 	room     int
 	failures lograte.Limiter[struct{}] // lines about clients that cannot be accepted
 
-	mu      sync.Mutex // guards the fields below, and busy and place of each client
-	clients *list.List // of *Client, longest waiting first
-	sources map[netip.Prefix]*source
+	mu      sync.Mutex               // guards the fields below, and busy and place of each client
+	clients *list.List               // of *Client, longest waiting first
+	sources map[netip.Prefix]*source // of the clients
 
 	left chan struct{} // capacity 1: a full channel means that a client has left since it was last read
 }
@@ -65,6 +65,13 @@ func sourceOf(conn net.Conn) netip.Prefix {
 	addr := tcp.AddrPort().Addr().Unmap().WithZone("")
 	source, _ := addr.Prefix(min(addr.BitLen(), 64)) // of 32 or 64 bits, which every address has
 	return source
+}
+
+// Listen is [net.Listen] without keepalive: a server of a crowd limits each wait for a client, and keepalive costs four system calls a
+// client. With them the kernel's queue overflows sooner when many connect at once, and a probe that it drops there is sent again a second later.
+func Listen(network, address string) (net.Listener, error) {
+	config := net.ListenConfig{KeepAlive: -1}
+	return config.Listen(context.Background(), network, address)
 }
 
 // New returns a listener that has room for so many clients at a time.

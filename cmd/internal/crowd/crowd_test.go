@@ -2,6 +2,7 @@ package crowd
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"testing"
 	"testing/synctest"
@@ -50,6 +51,59 @@ type caller struct {
 
 func (c *caller) RemoteAddr() net.Addr { return &c.from }
 func (c *caller) Close() error         { return nil }
+
+// TestClientsHaveNoKeepalive: it costs system calls, and each wait for a client has a limit anyway.
+func TestClientsHaveNoKeepalive(t *testing.T) {
+	l, err := Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	far, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer far.Close()
+	near, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer near.Close()
+	raw, err := near.(*net.TCPConn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var on int
+	if cannot := raw.Control(func(fd uintptr) { on, err = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_KEEPALIVE) }); cannot != nil || err != nil {
+		t.Fatal(cannot, err)
+	}
+	if on != 0 {
+		t.Error("keepalive is on")
+	}
+}
+
+// TestASourceIsForgottenWithItsLastClient: a stranger has many addresses of IPv6.
+func TestASourceIsForgottenWithItsLastClient(t *testing.T) {
+	l := New(nil, 4)
+	var last []*Client
+	for i := range 100 {
+		c := l.Admit(&caller{from: net.TCPAddr{IP: net.ParseIP(fmt.Sprintf("2001:db8:0:%x::1", i))}})
+		if n := len(l.sources); n > 4 {
+			t.Fatalf("%d sources of 4 clients", n)
+		}
+		if i >= 96 {
+			last = append(last, c)
+		}
+	}
+	for _, c := range last {
+		if c != nil {
+			c.Close()
+		}
+	}
+	if n := len(l.sources); n != l.clients.Len() {
+		t.Errorf("%d sources of %d clients", n, l.clients.Len())
+	}
+}
 
 // BenchmarkAdmit: of three sources that connect as fast as they can, each connection takes the room of another one.
 func BenchmarkAdmit(b *testing.B) {

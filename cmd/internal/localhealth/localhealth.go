@@ -35,7 +35,7 @@ type Server struct {
 	bind    netip.Addr
 	ready   func() bool                                         // the node serves
 	local   func(registry.Name) int                             // endpoints on the node that new clients of a service can be given
-	listen  func(network, address string) (net.Listener, error) // net.Listen; a test may have another
+	listen  func(network, address string) (net.Listener, error) // crowd.Listen; a test may have another
 	clients *crowd.Listener                                     // of all ports
 	wanted  atomic.Pointer[map[uint16]registry.Name]            // the ports to open; the map is replaced, and never changed
 	changed chan struct{}                                       // capacity 1: wanted was replaced since Run last read it
@@ -53,7 +53,7 @@ type Server struct {
 // on the node that its new clients can be given now. The records alone do not tell: operators, flags and checks count too.
 func New(bind netip.Addr, ready func() bool, local func(service registry.Name) int) *Server {
 	limit, clients, _ := proxy.DescriptorRoom()
-	s := &Server{bind: bind, ready: ready, local: local, listen: net.Listen, clients: crowd.New(nil, roomFor(limit-clients)),
+	s := &Server{bind: bind, ready: ready, local: local, listen: crowd.Listen, clients: crowd.New(nil, roomFor(limit-clients)),
 		changed: make(chan struct{}, 1), beyond: lograte.Limiter[struct{}]{Lines: 1}, asked: make(map[registry.Name]uint16), unopened: make(map[uint16]error)}
 	s.wanted.Store(new(map[uint16]registry.Name))
 	s.lost.Store(new([]Problem))

@@ -85,8 +85,7 @@ func (s *Server) listen(flag string, addr netip.AddrPort, answers scope) error {
 }
 
 func (k *socket) open() error {
-	without := net.ListenConfig{KeepAlive: -1} // each wait for a client has its limit
-	l, err := without.Listen(context.Background(), "tcp", k.addr.String())
+	l, err := crowd.Listen("tcp", k.addr.String())
 	if err != nil {
 		return err
 	}

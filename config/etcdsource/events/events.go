@@ -5,7 +5,6 @@ package events
 
 import (
 	"bytes"
-	"cmp"
 	"slices"
 	"strings"
 
@@ -53,25 +52,23 @@ func Split(events []*mvccpb.Event) (whole, begun []*mvccpb.Event) {
 	return events[:i:i], slices.Clone(events[i:])
 }
 
-// Newest keeps the last event of each key, in order, and returns how many bytes the others had. Beside what it returns it takes a few bytes an
-// event, for the events may be most of what the process has.
+// Newest keeps the last event of each key, in order, and returns how many bytes the others had.
 func Newest(events []*mvccpb.Event) (kept []*mvccpb.Event, freed int) {
 	if eachKeyOnce(events) {
 		return events, 0
 	}
-	key := func(i int32) []byte { return events[i].GetKv().GetKey() }
-	byKey := make([]int32, len(events)) // the last of a key first
-	for i := range byKey {
-		byKey[i] = int32(i)
+	seen := make(map[string]bool)
+	for i := len(events) - 1; i >= 0; i-- {
+		key := string(events[i].GetKv().GetKey())
+		if seen[key] {
+			freed += size(events[i])
+			continue
+		}
+		seen[key] = true
+		kept = append(kept, events[i])
 	}
-	slices.SortFunc(byKey, func(i, j int32) int { return cmp.Or(bytes.Compare(key(i), key(j)), cmp.Compare(j, i)) })
-	last := slices.CompactFunc(byKey, func(i, j int32) bool { return bytes.Equal(key(i), key(j)) })
-	slices.Sort(last)
-	kept = make([]*mvccpb.Event, len(last))
-	for n, i := range last {
-		kept[n] = events[i]
-	}
-	return kept, Bytes(events) - Bytes(kept)
+	slices.Reverse(kept)
+	return kept, freed
 }
 
 // eachKeyOnce reports whether the keys of events ascend, as those of one deletion of a range do. It costs no memory, however many.
